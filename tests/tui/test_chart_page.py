@@ -88,7 +88,7 @@ def test_the_parts_fit_the_page(width: int, height: int, gpus: int) -> None:
     assert plan.rows >= 5
 
 
-def test_another_metric_by_key_and_from_the_list() -> None:
+def test_metric_by_key_and_from_the_list() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         for keys, wanted in (("m", "Memory"), ("m m M", "Power"), ("M M", "Utilization")):
@@ -106,7 +106,7 @@ def test_another_metric_by_key_and_from_the_list() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_the_list_of_metrics_goes_to_its_ends_and_by_the_wheel() -> None:
+def test_metric_list_moves_by_keys_and_wheel() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "enter")
         assert isinstance(app.screen, ListWindow)
@@ -130,14 +130,14 @@ def wheel_down(widget: Any) -> events.MouseScrollDown:
     return events.MouseScrollDown(widget, 1, 1, 0, 1, 0, False, False, False, x, y)
 
 
-def test_a_clock_is_told_in_the_unit_of_its_axis() -> None:
+def test_clock_has_the_unit_of_its_axis() -> None:
     lines = shown("m m m m", (80, 24))
     assert "SM clock" in lines[1]
     assert re.search(r"now \d\.\d\d GHz", lines[1])
     assert any(re.match(r" *2(\.0)? GHz", line) for line in lines)
 
 
-def test_the_list_of_metrics_tells_values_as_the_title_does_and_how_many_are_below() -> None:
+def test_metric_list_shows_values_and_counts_hidden_rows() -> None:
     lines = shown("enter", (80, 24))
     assert re.search(r"SM clock +\d\.\d\d GHz", "\n".join(lines)), lines
     assert "▼" not in lines[1], "all have room"
@@ -162,7 +162,7 @@ class Required(FakeFeed):
 @pytest.mark.parametrize(
     ("action", "told"), [(0, "nothing"), (4, "a reset of the GPU when it is free"), (9, "9"), (nan, "")]
 )
-def test_the_list_of_metrics_says_what_a_driver_requires(action: float, told: str) -> None:
+def test_metric_list_shows_the_recovery_action(action: float, told: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "enter", "end")
         rows = [line for line in text(app) if "Recovery action" in line]
@@ -171,7 +171,7 @@ def test_the_list_of_metrics_says_what_a_driver_requires(action: float, told: st
     play(Required(gpus=1, seconds=20, action=action), (80, 40), script)
 
 
-def test_a_metric_that_no_chart_of_frames_has_is_told_as_the_newest_frame_has_it() -> None:
+def test_metric_without_history_shows_the_newest_frame() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         state, sample = page_of(app).state, app.view.samples[0]
@@ -182,7 +182,7 @@ def test_a_metric_that_no_chart_of_frames_has_is_told_as_the_newest_frame_has_it
     play(FakeFeed(gpus=2, seconds=20), (160, 50), script)
 
 
-def test_a_counter_that_no_chart_of_frames_has_is_told_as_its_rate_between_the_last_two() -> None:
+def test_counter_without_history_shows_its_rate() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         state, uuid = page_of(app).state, app.view.samples[0].device.uuid
@@ -201,14 +201,14 @@ def test_a_counter_that_no_chart_of_frames_has_is_told_as_its_rate_between_the_l
     play(FakeFeed(gpus=2, seconds=1), (160, 50), first)
 
 
-def test_an_axis_of_which_nothing_is_known_has_no_numbers() -> None:
+def test_axis_without_values_has_no_numbers() -> None:
     axis = value_axis(BY_NAME["gpu.clock_sm"], nan)
     assert axis.labels(20, 7) == {}
     assert value_axis(BY_NAME["gpu.power"], nan, 700.0).labels(20, 7)[0] == "800 W"
     assert value_axis(BY_NAME["gpu.utilization"], nan).labels(20, 7)[0] == "100 %", "a share has its ends"
 
 
-def test_the_small_charts_are_of_other_metrics_that_have_values() -> None:
+def test_small_charts_show_other_metrics_with_values() -> None:
     def names(app: GpumonApp) -> list[str]:
         lines = text(app)
         begin = next(place for place, line in enumerate(lines) if "All GPUs" in line) + 9
@@ -224,7 +224,7 @@ def test_the_small_charts_are_of_other_metrics_that_have_values() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_the_other_gpus_are_laid_over_the_chart() -> None:
+def test_other_gpus_are_overlaid() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         await appears(app, pilot, "peers")
@@ -238,7 +238,7 @@ def test_the_other_gpus_are_laid_over_the_chart() -> None:
 
 
 @pytest.mark.parametrize("is_ascii", [False, True])
-def test_lines_without_colors_have_the_numbers_of_their_gpus_on_them(is_ascii: bool) -> None:
+def test_overlaid_lines_are_marked_without_colors(is_ascii: bool) -> None:
     line = "⣀-⣿⠁-⡿" if not is_ascii else r"*"
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -255,7 +255,7 @@ def test_lines_without_colors_have_the_numbers_of_their_gpus_on_them(is_ascii: b
     play(FakeFeed(), (160, 50), script, appearance=Appearance(depth=ColorDepth.NONE, is_ascii=is_ascii))
 
 
-def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
+def test_past_chart_shows_its_own_epoch() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         assert text(app)[2].split()[:2] == ["now", "epoch"]
@@ -271,7 +271,7 @@ def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
     play(FakeFeed(), (80, 24), script)
 
 
-def test_beside_a_picture_of_the_past_stand_the_values_of_its_end() -> None:
+def test_readout_of_the_past_is_of_the_end_of_the_window() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus", "minus", *["less_than_sign"] * 3)
         await pilot.pause()
@@ -291,7 +291,7 @@ def test_beside_a_picture_of_the_past_stand_the_values_of_its_end() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:
+def test_legend_names_overlaid_lines_without_a_panel() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "c")
         legend = text(app)[3]
@@ -308,7 +308,7 @@ def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:
     play(FakeFeed(), (80, 24), script)
 
 
-def test_a_legend_tells_how_many_lines_have_no_color_of_their_own() -> None:
+def test_legend_counts_lines_without_a_color() -> None:
     assert shown("c", (80, 24), gpus=16)[3].endswith("%  ⠒⠒ 8 others")
     assert "GPU 1  2  3  4  5  6  7  ⠒⠒ 8 others" in shown("c", (40, 20), gpus=16)[3], "values leave first"
     lines = shown("c", (160, 50), gpus=32)
@@ -316,7 +316,7 @@ def test_a_legend_tells_how_many_lines_have_no_color_of_their_own() -> None:
     assert any(re.search(r"\+\d+ GPUs$", line) for line in lines), "what has no room in the panel is counted"
 
 
-def test_a_gpu_without_a_run_has_no_peers() -> None:
+def test_gpu_without_a_run_has_no_peers() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *"jjjjj")
         state = page_of(app).state
@@ -331,7 +331,7 @@ def test_a_gpu_without_a_run_has_no_peers() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_where_there_is_nothing_to_lay_over_the_chart_it_is_said() -> None:
+def test_overlay_key_says_when_there_is_nothing_to_overlay() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "c")
         assert "nothing to lay over this chart" in text(app)[-1]
@@ -339,7 +339,7 @@ def test_where_there_is_nothing_to_lay_over_the_chart_it_is_said() -> None:
     play(FakeFeed(gpus=1), (160, 50), script)
 
 
-def test_a_log_that_tells_nothing_of_the_machine_has_no_chart_of_it() -> None:
+def test_log_without_host_metrics_has_no_host_chart() -> None:
     class Log(FakeFeed):
         def host(self, second: int) -> dict[str, float]:
             return {}
@@ -353,7 +353,7 @@ def test_a_log_that_tells_nothing_of_the_machine_has_no_chart_of_it() -> None:
     play(Log(source="replay", label="REPLAY x.csv"), (160, 50), script)
 
 
-def test_other_gpus_with_larger_values_have_room_in_the_chart_and_a_color_of_their_own() -> None:
+def test_axis_has_room_for_overlaid_lines() -> None:
     """The memory of GPU 7 is nearly empty and no limit of it is known: an axis of GPU 7 would end below all others."""
 
     class WithoutTotal(FakeFeed):
@@ -385,7 +385,7 @@ def numbers(line: str) -> list[str]:
     return line[LEFT + 120 :].split()
 
 
-def test_the_cursor_reads_out_what_the_history_answers() -> None:
+def test_cursor_reads_the_values_of_the_history() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *["left"] * 30)
         state, history = page_of(app).state, app.view.history
@@ -407,7 +407,7 @@ def test_the_cursor_reads_out_what_the_history_answers() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_the_cursor_reads_out_the_line_between_two_samples_too() -> None:
+def test_cursor_interpolates_between_samples() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *["-"] * 20, *["left"] * 9)
         state = page_of(app).state
@@ -425,7 +425,7 @@ def test_the_cursor_reads_out_the_line_between_two_samples_too() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_a_readout_on_a_narrow_page_ends_with_a_whole_value_and_names_no_unit_of_nothing() -> None:
+def test_narrow_readout_ends_with_a_whole_value() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "left")
         assert "…" not in text(app)[2]
@@ -441,7 +441,7 @@ def test_a_readout_on_a_narrow_page_ends_with_a_whole_value_and_names_no_unit_of
     play(FakeFeed(gap=(600, 660)), (80, 24), script)
 
 
-def test_the_step_of_now_is_that_which_the_run_reports_in_every_frame() -> None:
+def test_current_step_is_that_of_the_newest_frame() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         for _ in range(4):
@@ -454,13 +454,13 @@ def test_the_step_of_now_is_that_which_the_run_reports_in_every_frame() -> None:
     play(FakeFeed(), (80, 24), script)
 
 
-def test_abbreviations_keep_their_letters_above_the_heat_strip() -> None:
+def test_abbreviations_keep_their_capitals() -> None:
     lines = shown("m m m m", (80, 24))
     assert any("All GPUs   SM clock" in line for line in lines)
     assert any("All GPUs   utilization" in line for line in shown("", (80, 24)))
 
 
-def test_a_heat_strip_of_columns_shorter_than_samples_shows_no_gap_behind_the_newest_one() -> None:
+def test_heat_strip_of_short_columns_has_no_gap_at_its_end() -> None:
     feed = FakeFeed()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -483,7 +483,7 @@ def test_a_heat_strip_of_columns_shorter_than_samples_shows_no_gap_behind_the_ne
     play(feed, (120, 40), script)
 
 
-def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
+def test_cursor_shows_epoch_and_phase() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         for second, wanted in ((97 * 3 + 20, "epoch 3  step"), (97 * 4 - 5, "validate"), (97 * 4 + 5, "epoch 4  step")):
@@ -495,7 +495,7 @@ def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_the_cursor_on_the_begin_of_a_run_or_of_its_first_epoch_tells_of_it() -> None:
+def test_cursor_at_the_start_of_a_run_shows_it() -> None:
     feed, first, epoch = FakeFeed(epoch_seconds=101, seconds=460), 297, 303
     for frame in feed.frames:
         frame._runs = tuple(run._replace(started=START + first + 0.4) for run in frame.runs)
@@ -514,7 +514,7 @@ def test_the_cursor_on_the_begin_of_a_run_or_of_its_first_epoch_tells_of_it() ->
     play(feed, (160, 50), script)
 
 
-def test_no_epoch_is_told_of_a_moment_at_which_the_run_was_over() -> None:
+def test_no_epoch_after_the_end_of_a_run() -> None:
     feed, over = FakeFeed(seconds=460), 400
     for second, frame in enumerate(feed.frames):
         ended = [run._replace(state=RunState.FAILED, updated=float(START + over)) for run in frame.runs]
@@ -537,7 +537,7 @@ def test_no_epoch_is_told_of_a_moment_at_which_the_run_was_over() -> None:
     play(feed, (80, 24), script)
 
 
-def test_a_name_stands_beside_values_of_its_own_time_only() -> None:
+def test_current_holder_is_not_shown_beside_past_values() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         assert any("free" in line[LEFT + 120 :] for line in text(app))
@@ -557,7 +557,7 @@ class Counting(FakeFeed):
         return found._replace(values=[nan] * len(found.values)) if silent else found
 
 
-def test_a_gap_of_one_gpu_is_a_gap_in_its_row_and_nowhere_else() -> None:
+def test_gap_of_one_gpu_is_only_in_its_row() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         found = [line for line in text(app) if re.match(r"▌? +\d [ ▌]", line[: LEFT + 1])]
@@ -568,7 +568,7 @@ def test_a_gap_of_one_gpu_is_a_gap_in_its_row_and_nowhere_else() -> None:
     play(Counting(), (160, 50), script)
 
 
-def test_the_chart_says_where_history_begins_and_draws_nothing_before() -> None:
+def test_chart_shows_where_history_begins() -> None:
     lines = shown("plus", seconds=300)
     (line,) = (line for line in lines if "history begins here" in line)
     begin = line.index("history begins here") + len("history begins here") + 1
@@ -577,7 +577,7 @@ def test_the_chart_says_where_history_begins_and_draws_nothing_before() -> None:
     assert re.search("[\u2801-\u28ff]", "".join(one[begin:] for one in lines[5:20]))
 
 
-def test_panning_and_the_way_back_to_now() -> None:
+def test_pan_and_return_to_now() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus")
         live = text(app)
@@ -594,7 +594,7 @@ def test_panning_and_the_way_back_to_now() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_a_cursor_keeps_its_column_when_the_window_is_panned() -> None:
+def test_cursor_keeps_its_column_while_panning() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus", "left", "left", "left")
         state, shown = page_of(app).state, app.view.chart_time
@@ -609,7 +609,7 @@ def test_a_cursor_keeps_its_column_when_the_window_is_panned() -> None:
     play(FakeFeed(seconds=300), (80, 24), script)
 
 
-def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
+def test_brackets_pan_the_chart_and_seek_elsewhere() -> None:
     here, there = key_binding(CHART, "left_square_bracket"), key_binding("Overview", "left_square_bracket")
     assert here is not None
     assert there is not None
@@ -620,7 +620,7 @@ def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
     assert "{ }" in here.tooltip, "the help says so"
 
 
-def test_the_cursor_moves_the_window_where_it_would_leave_it() -> None:
+def test_cursor_moves_the_window_at_its_edges() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus", *["left"] * 5)
         state: ChartState = page_of(app).state
@@ -638,7 +638,7 @@ def test_the_cursor_moves_the_window_where_it_would_leave_it() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_a_moment_that_is_read_out_stays_in_the_picture() -> None:
+def test_cursor_time_stays_in_the_window() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         feed = app.source.feed
         assert isinstance(feed, FakeFeed)
@@ -655,7 +655,7 @@ def test_a_moment_that_is_read_out_stays_in_the_picture() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_where_there_is_no_longer_or_shorter_window_it_is_said() -> None:
+def test_zoom_says_when_there_is_no_other_window() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *["+"] * 20)
         assert "no longer window: history begins here" in text(app)[-1]
@@ -665,7 +665,7 @@ def test_where_there_is_no_longer_or_shorter_window_it_is_said() -> None:
     play(FakeFeed(), (80, 24), script)
 
 
-def test_zooming_keeps_the_cursor_in_the_picture() -> None:
+def test_zoom_keeps_the_cursor_in_the_window() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *["shift+left"] * 6)
         moment = app.view.chart_time.cursor
@@ -677,7 +677,7 @@ def test_zooming_keeps_the_cursor_in_the_picture() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_the_wheel_zooms_and_a_click_sets_the_cursor_or_selects_a_gpu() -> None:
+def test_mouse_zooms_sets_the_cursor_and_selects_a_gpu() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         page = page_of(app)
@@ -702,7 +702,7 @@ def test_the_wheel_zooms_and_a_click_sets_the_cursor_or_selects_a_gpu() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_a_picture_is_drawn_anew_only_when_a_column_is_complete() -> None:
+def test_chart_is_redrawn_once_per_column() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         feed, board = app.source.feed, page_of(app).board
@@ -719,7 +719,7 @@ def test_a_picture_is_drawn_anew_only_when_a_column_is_complete() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_a_silent_daemon_dims_the_charts_and_dates_them() -> None:
+def test_silent_daemon_dims_and_dates_the_charts() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         assert any(line[: LEFT + 120].rstrip().endswith("now") for line in text(app)[4:])
@@ -735,7 +735,7 @@ def test_a_silent_daemon_dims_the_charts_and_dates_them() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-def test_a_chart_without_values_says_why() -> None:
+def test_chart_without_values_says_why() -> None:
     @dataclass
     class Plain(FakeFeed):
         """GPUs whose utilization nobody reports."""
@@ -755,7 +755,7 @@ def test_a_chart_without_values_says_why() -> None:
     play(Plain(gpus=1, seconds=60), (160, 50), script)
 
 
-def test_another_source_is_shown_as_of_now() -> None:
+def test_another_source_starts_at_now() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "left_square_bracket", "left")
         app.view.forget()
@@ -766,9 +766,7 @@ def test_another_source_is_shown_as_of_now() -> None:
     play(FakeFeed(gpus=1), (80, 24), script)
 
 
-def test_a_month_is_opened_shortened_to_a_minute_and_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_month_and_minute_and_month_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     path, now = tmp_path / "history.sqlite", float(START + 120)
     gap = now - 15 * DAY, now - 10 * DAY
@@ -801,9 +799,7 @@ def test_a_month_is_opened_shortened_to_a_minute_and_opened_again(
     assert month != minute
 
 
-def test_a_short_window_of_a_past_that_is_kept_in_long_cells_says_how_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_coarse_history_shows_its_resolution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     path, now = tmp_path / "history.sqlite", float(START + 120)
     fill(str(path), ["GPU-0000"], now, lambda subject, name, at: (0.5, 0.6, 0.9) if subject else (nan,) * 3, SHAPES)
@@ -827,9 +823,7 @@ def test_a_short_window_of_a_past_that_is_kept_in_long_cells_says_how_long(
     play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (160, 50), script)
 
 
-def test_a_window_of_which_only_the_first_part_is_kept_in_long_cells_says_up_to_when(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partly_coarse_window_shows_until_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     path, now = tmp_path / "history.sqlite", float(START + 120)
     began = now // 300 * 300 - 1800
@@ -852,7 +846,7 @@ def test_a_window_of_which_only_the_first_part_is_kept_in_long_cells_says_up_to_
     play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (160, 50), script)
 
 
-def test_the_host_has_its_own_metrics() -> None:
+def test_host_has_its_own_metrics() -> None:
     lines = shown("G")
     assert "CPU" in lines[2]
     assert "host node7" in lines[2]
@@ -871,7 +865,7 @@ def other_run(feed: FakeFeed) -> None:
         frame._boundaries = (*frame.boundaries, *began)
 
 
-def test_a_chart_shows_the_epochs_of_one_run_at_a_time() -> None:
+def test_chart_shows_the_epochs_of_one_run() -> None:
     feed = FakeFeed()
     other_run(feed)
 
@@ -900,7 +894,7 @@ def test_a_chart_shows_the_epochs_of_one_run_at_a_time() -> None:
     play(feed, (160, 50), script)
 
 
-def test_the_screen_says_that_its_charts_are_of_the_past_until_they_end_now() -> None:
+def test_past_is_labeled_until_now() -> None:
     feed = FakeFeed(gpus=1)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -927,7 +921,7 @@ def test_the_screen_says_that_its_charts_are_of_the_past_until_they_end_now() ->
     play(feed, (160, 50), script)
 
 
-def test_values_beside_the_strips_of_all_gpus_are_whole_with_their_unit() -> None:
+def test_values_beside_heat_strips_are_whole() -> None:
     received = "gpu.pcie_received"
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -941,7 +935,7 @@ def test_values_beside_the_strips_of_all_gpus_are_whole_with_their_unit() -> Non
     play(FakeFeed(gpus=4), (200, 50), script)
 
 
-def test_the_last_line_names_one_thing_that_escape_does() -> None:
+def test_footer_names_one_meaning_of_escape() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         assert "Esc 0 live" in text(app)[-1]

@@ -140,7 +140,7 @@ STOPPED = [
 ]
 
 
-def test_a_stop_of_a_daemon_is_one_event_and_what_went_on_says_for_how_long_it_was_seen() -> None:
+def test_daemon_stop_is_one_event_and_open_events_get_a_minimum() -> None:
     found = rows(opened((120, 40), read=lambda path: STOPPED))
     assert sum("daemon stopped" in line for line in found) == 1
     assert [line for line in found if "end not seen" in line and "resnet50-1a2b" not in line] == []
@@ -166,7 +166,7 @@ def restarted(gap: float) -> list[LoggedEvent]:
     return [*first, event(1500, "run_died", user="bob", run="vit-77"), *ends, stop, start, *again]
 
 
-def test_a_restart_is_one_event_that_says_for_how_long_nobody_watched() -> None:
+def test_restart_is_one_event_with_the_unwatched_time() -> None:
     found = rows(opened((200, 50), read=lambda path: restarted(76)))
     (restart,) = [line for line in found if "daemon restarted" in line]
     assert "not sampled for 1 min, from" in restart
@@ -176,7 +176,7 @@ def test_a_restart_is_one_event_that_says_for_how_long_nobody_watched() -> None:
     assert any("run died" in line for line in found)
 
 
-def test_a_restart_is_of_the_moment_at_which_the_next_daemon_began() -> None:
+def test_restart_has_the_time_of_the_next_start() -> None:
     log = restarted(76)
     (row,) = [one for one in merged_rows(log, (), {}, is_of_now=True) if one.event.kind.name == "daemon_restarted"]
     stop, start = (next(one for one in log if one.kind.name == name) for name in ("daemon_stopped", "daemon_started"))
@@ -184,14 +184,14 @@ def test_a_restart_is_of_the_moment_at_which_the_next_daemon_began() -> None:
     assert row.text.startswith(f"not sampled for 1 min, from {units.clock(stop.time_ns / SECOND)}, ")
 
 
-def test_a_daemon_that_stopped_does_not_take_the_time_that_it_ran() -> None:
+def test_stopped_daemon_has_no_duration() -> None:
     (row,) = [
         one for one in merged_rows(restarted(400), (), {}, is_of_now=True) if one.event.kind.name == "daemon_stopped"
     ]
     assert (row.duration, row.text) == ("", "not sampled for 6 min, had run for 10:00")
 
 
-def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
+def test_open_events_are_ongoing_only_while_observed() -> None:
     feed = FakeFeed(source="nvml", label="")
     assert any(line.endswith("ongoing") for line in rows(opened((120, 40), feed=feed)))
     feed.live = LiveState(False, "the daemon stopped 60 s ago", 1.0, 60.0)
@@ -204,7 +204,7 @@ def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
     assert next(line for line in found if "allocated but idle" in line).endswith(seen), "who wrote the log may be dead"
 
 
-def test_the_log_is_read_at_once_where_another_daemon_writes_it() -> None:
+def test_log_of_a_new_daemon_is_read_at_once() -> None:
     logs = [[event(700, "daemon_started", source="nvml", ongoing=True)]]
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -224,7 +224,7 @@ def test_the_log_is_read_at_once_where_another_daemon_writes_it() -> None:
     play(feed, (120, 40), script, read_events=lambda path: logs[0])
 
 
-def test_a_log_that_was_written_long_ago_says_nothing_of_now() -> None:
+def test_old_log_says_nothing_about_now() -> None:
     old = replace(event(3000, "daemon_started", source="nvml"), until_ns=(NOW - 1800) * SECOND)
     assert event_rows([old], {}, now=NOW)[0].duration == f"last seen {units.moment(NOW - 1800)[11:16]}"
     days = replace(old, until_ns=(NOW - 2 * DAY) * SECOND)
@@ -248,27 +248,27 @@ def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Event]]:
 
 
 @pytest.mark.parametrize("by_log", [True, False])
-def test_what_goes_on_over_a_pause_of_the_daemon_is_one_event_that_says_so(by_log: bool) -> None:
+def test_pause_of_the_daemon_does_not_split_an_event(by_log: bool) -> None:
     (row,) = merged_rows(*paused(by_log=by_log), {}, is_of_now=True, now=NOW)
     assert "not sampled for 8 s of it" in row.text
     assert row.time == NOW - 600
     assert row.duration == ("ongoing" if by_log else ""), "the log has not been written since"
 
 
-def test_its_end_tells_how_long_it_lasted_since_before_the_pause() -> None:
+def test_event_end_counts_from_before_the_pause() -> None:
     log, _ = paused(by_log=True)
     end = event(92, "throttling_ended", 3, cause=HEAT, lasted=200)
     last, first = merged_rows([*log[:2], replace(log[2], until_ns=0), end], [], {}, is_of_now=True, now=NOW)
     assert (first.duration, last.duration) == ("", "8:28")
 
 
-def test_what_a_later_daemon_knows_to_have_gone_on_has_no_end_that_nobody_saw() -> None:
+def test_later_observation_replaces_an_unobserved_end() -> None:
     log, seen = paused(by_log=False)
     (row,) = merged_rows([replace(log[0], until_ns=NOW * SECOND)], seen, {}, is_of_now=True, now=NOW)
     assert row.duration == "ongoing"
 
 
-def test_gpus_keep_their_numbers_in_events_when_no_frame_tells_of_them_any_more() -> None:
+def test_gpus_keep_their_numbers_without_frames() -> None:
     class Goes(FakeFeed):
         def frame(self, second: int) -> Frame:
             if second >= 700:
@@ -291,7 +291,7 @@ def test_gpus_keep_their_numbers_in_events_when_no_frame_tells_of_them_any_more(
     assert "GPU-0" not in found
 
 
-def test_the_newest_event_stands_first_with_gpu_user_run_and_words() -> None:
+def test_newest_event_is_first_with_its_texts() -> None:
     found = rows(opened((120, 40)))
     assert found[0].split() == ["▌", "14:13:20", "▸", "run", "began", "GPU", "0–3", "alice", "id-0,", "llama"]
     assert any("out of memory" in line and "GPU 5" in line and "carol" in line and "2.0 GiB" in line for line in found)
@@ -299,7 +299,7 @@ def test_the_newest_event_stands_first_with_gpu_user_run_and_words() -> None:
     assert "daemon started" in found[-1]
 
 
-def test_words_of_a_filter_choose_events_and_escape_shows_all_again() -> None:
+def test_filter_selects_events_and_escape_clears_it() -> None:
     whole = rows(opened((120, 40)))
     found = rows(opened((120, 40), "slash", *"carol", "enter"))
     assert found
@@ -308,14 +308,14 @@ def test_words_of_a_filter_choose_events_and_escape_shows_all_again() -> None:
     assert "all are hidden" in "\n".join(opened((120, 40), "slash", *"zzz"))
 
 
-def test_a_gpu_is_found_among_those_of_a_run() -> None:
+def test_gpu_filter_finds_events_of_runs() -> None:
     found = rows(opened((120, 40), "slash", *"gpu:3", "enter"))
     assert any("throttling" in line for line in found)
     assert any("GPU 0–3" in line for line in found)
     assert not any("GPU 5" in line for line in found)
 
 
-def test_an_event_of_a_run_is_on_each_gpu_of_the_run_whichever_ranks_had_begun_then() -> None:
+def test_run_event_lists_all_gpus_of_the_run() -> None:
     labels = {f"GPU-{n:04}": str(n) for n in range(4)}
     began = event(600, "run_began", user="alice", run="net-1", gpus=["GPU-0000"])
     out_of_memory = event(400, "out_of_memory", 2, "alice", "net-1")
@@ -327,13 +327,13 @@ def test_an_event_of_a_run_is_on_each_gpu_of_the_run_whichever_ranks_had_begun_t
     assert not filter_rows(goes_on, "all", "3", "")
 
 
-def test_tab_shows_what_is_critical_first() -> None:
+def test_tab_shows_critical_events_first() -> None:
     found = rows(opened((120, 40), "tab"))
     assert found
     assert all("▲" in line for line in found)
 
 
-def test_enter_leads_to_the_moment_on_the_chart_and_selects_the_gpu() -> None:
+def test_enter_opens_the_time_on_the_chart() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("5")
         await settled(app, pilot)
@@ -350,7 +350,7 @@ def test_enter_leads_to_the_moment_on_the_chart_and_selects_the_gpu() -> None:
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=logged)
 
 
-def test_a_moment_within_the_window_is_read_out_there() -> None:
+def test_recent_event_is_read_out_in_the_current_window() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("5")
         await settled(app, pilot)
@@ -364,7 +364,7 @@ def test_a_moment_within_the_window_is_read_out_there() -> None:
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=logged)
 
 
-def test_without_a_log_it_says_so_and_shows_what_frames_tell() -> None:
+def test_page_without_a_log_shows_events_of_frames() -> None:
     lines = opened((120, 40), read=no_log)
     assert "start 'gpumon daemon'" in "\n".join(lines)
     assert "; watched since 14:" in "\n".join(lines)
@@ -376,7 +376,7 @@ def strip_of(lines: list[str], title: str = "24 hours") -> str:
     return line.strip().removeprefix(title).strip()
 
 
-def test_time_that_nobody_watched_is_no_time_without_events() -> None:
+def test_unwatched_time_is_dotted_in_the_strip() -> None:
     strip = strip_of(opened((120, 40), read=lambda path: LOG[:1]))
     assert strip[:-2] == "·" * (len(strip) - 2)  # all but the minutes of the frames
     assert strip[-1] in "▁▄▇"
@@ -387,7 +387,7 @@ def test_watched_time_without_events_is_a_line() -> None:
     assert "▁▁" in strip_of(lines)
 
 
-def test_nothing_is_said_to_be_known_only_since_a_moment_before_which_events_stand() -> None:
+def test_watched_since_admits_earlier_rows() -> None:
     lines = "\n".join(opened((120, 40), read=no_log))
     assert "watched since 14:21:40, earlier rows as reported then" in lines
 
@@ -401,7 +401,7 @@ def recording(seconds: int, player: FakePlayer, size: tuple[int, int] = (120, 40
     return play(feed, size, script, player=player, read_events=logged)
 
 
-def test_the_strip_of_a_recording_spans_its_time() -> None:
+def test_strip_of_a_recording_spans_its_duration() -> None:
     lines = recording(190, FakePlayer(START, START + 379))
     assert "24 hours" not in "\n".join(lines)
     assert "4 s a cell" in "\n".join(lines)
@@ -410,13 +410,13 @@ def test_the_strip_of_a_recording_spans_its_time() -> None:
     assert "·" not in strip
 
 
-def test_a_recording_whose_end_is_not_known_is_drawn_as_far_as_it_was_played() -> None:
+def test_recording_without_a_known_end_is_drawn_as_played() -> None:
     strip = strip_of(recording(100, FakePlayer(START)), "recording")
     assert len(strip) > 49
     assert "·" not in strip
 
 
-def test_a_recording_is_said_to_keep_no_log_and_what_of_it_was_read() -> None:
+def test_recording_says_that_it_has_no_log() -> None:
     said = " ".join(" ".join(recording(100, FakePlayer())).split())
     assert re.search(r"a recording has no event log: these events come from its frames, 14:\d\d:\d\d to 14:\d\d", said)
 
@@ -435,7 +435,7 @@ class Recording(FakeFeed):
         return super().origin()._replace(capabilities=Capability.PROCESSES)
 
 
-def test_a_log_is_read_for_events_from_its_begin_however_fast_it_plays() -> None:
+def test_log_is_checked_from_its_begin_at_any_speed() -> None:
     """Of frames that came at once only the last are full; a log has neither processes nor runs, and lacks nothing."""
     feed = FakeFeed(seconds=500, source="replay", label="REPLAY x.csv", processes_count=0)
     happened = EventHistory(BackgroundQueries())
@@ -446,7 +446,7 @@ def test_a_log_is_read_for_events_from_its_begin_however_fast_it_plays() -> None
     assert (happened.since, happened.until) == (feed.frames[0].time, feed.frames[-1].time)
 
 
-def test_values_of_before_the_frames_that_were_read_for_events_vouch_for_none() -> None:
+def test_values_before_the_checked_frames_count_as_unwatched() -> None:
     feed = Recording(seconds=700, source="replay", label="REPLAY x.gpumon")
     frames = feed.frames
     feed.frames = [*map(lacking, frames[:-1]), frames[-1]]
@@ -460,7 +460,7 @@ def test_values_of_before_the_frames_that_were_read_for_events_vouch_for_none() 
     assert set(strip[:-1].strip("▇▄")) <= {"·"}
 
 
-def test_events_of_frames_that_were_left_out_are_not_vouched_for() -> None:
+def test_dropped_frames_restart_the_events() -> None:
     feed = FakeFeed(seconds=300)
     happened = EventHistory(BackgroundQueries())
     happened.add(feed.frames[:100], feed.origin(), feed.driver())
@@ -482,7 +482,7 @@ class Faulty(FakeFeed):
         return found._replace(values=values)
 
 
-def test_a_fault_of_a_card_is_an_event_though_no_log_is_kept() -> None:
+def test_xid_of_frames_is_an_event_without_a_log() -> None:
     feed = Faulty(gpus=2, seconds=20)
     happened = EventHistory(BackgroundQueries())
     happened.add(feed.frames, feed.origin(), feed.driver())
@@ -494,7 +494,7 @@ def test_a_fault_of_a_card_is_an_event_though_no_log_is_kept() -> None:
     assert len(merged_rows(log, xids, {}, is_of_now=True, now=NOW)) == 2, "the log tells of the first, too"
 
 
-def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> None:
+def test_idle_begin_matches_the_overview() -> None:
     feed = FakeFeed()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -516,20 +516,20 @@ def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> N
     assert all(units.clock(START) in line for line in began), "as all frames tell, not the 200 with which events begin"
 
 
-def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:
+def test_simulation_does_not_mix_in_the_local_log() -> None:
     lines = " ".join(" ".join(opened((120, 40), feed=FakeFeed())).split())
     told = f"not from this machine; simulated since {units.clock(START)}, events since {units.clock(NOW - 199)}"
     assert told in lines
     assert "daemon started" not in lines
 
 
-def test_of_a_simulation_whose_begin_no_frame_tells_any_more_none_is_claimed() -> None:
+def test_simulation_claims_no_begin_it_does_not_know() -> None:
     late = FakeFeed(first=4000, seconds=4300)
     lines = " ".join(" ".join(opened((120, 40), feed=late)).split())
     assert f"simulated since {units.clock(START + 4000)} or before, events since" in lines
 
 
-def test_what_happens_while_it_is_open_stands_first_and_the_cursor_stays_on_its_event() -> None:
+def test_new_event_is_first_and_the_cursor_stays() -> None:
     class Dies(FakeFeed):
         def runs(self, second: int) -> tuple[Any, ...]:
             over = {"state": RunState.DIED} if second >= 700 else {}
@@ -552,7 +552,7 @@ def test_what_happens_while_it_is_open_stands_first_and_the_cursor_stays_on_its_
     play(feed, (120, 40), script, read_events=logged)
 
 
-def test_an_event_of_the_log_and_of_a_frame_is_told_once() -> None:
+def test_event_in_log_and_frame_is_listed_once() -> None:
     found = rows(opened((120, 40)))
     assert sum("run began" in line and "id-0" in line for line in found) == 1
 
@@ -565,7 +565,7 @@ def test_hostile_names_are_harmless() -> None:
         assert "\u202e" not in lines
 
 
-def test_of_ten_thousand_events_only_what_is_on_screen_is_drawn() -> None:
+def test_only_visible_rows_of_ten_thousand_are_drawn() -> None:
     many = [event(10_000_000 - 900 * n, "xid", n % 8, cause="31", code=31) for n in range(10_000)]
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -589,7 +589,7 @@ def test_of_ten_thousand_events_only_what_is_on_screen_is_drawn() -> None:
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=lambda path: many)
 
 
-def test_the_page_is_drawn_before_the_log_has_been_read() -> None:
+def test_page_is_drawn_before_the_log_is_read() -> None:
     from threading import Event as Flag
 
     release = Flag()
@@ -609,7 +609,7 @@ def test_the_page_is_drawn_before_the_log_has_been_read() -> None:
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=slow)
 
 
-def test_the_event_under_the_cursor_is_explained_and_drawn_around_its_moment() -> None:
+def test_preview_explains_and_charts_the_event() -> None:
     lines = opened((120, 40))
     (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
     assert "14:13:20  GPU 0–3 run began" in lines[at]
@@ -627,7 +627,7 @@ def chip_of(lines: Sequence[str]) -> int:
     return next(place for place, line in enumerate(lines) if place > at and re.fullmatch(r" +\d\d:\d\d:\d\d *", line))
 
 
-def test_the_charts_around_an_event_have_a_scale_and_say_once_where_history_begins() -> None:
+def test_preview_charts_have_a_scale_and_a_history_note() -> None:
     lines = opened((120, 40))
     charts = lines[chip_of(lines) + 1 : -2]
     before = charts[0].index("100 %") + 6
@@ -640,7 +640,7 @@ def test_the_charts_around_an_event_have_a_scale_and_say_once_where_history_begi
     assert not line[before : line.index("history begins here")].strip()
 
 
-def test_where_there_is_no_event_no_key_finds_one() -> None:
+def test_page_without_events_offers_no_keys() -> None:
     feed = FakeFeed(gpus=2, seconds=5, source="replay", label="REPLAY a.csv")
     for frame in feed.frames:
         frame._runs = frame._boundaries = ()
@@ -653,7 +653,7 @@ def test_where_there_is_no_event_no_key_finds_one() -> None:
     assert not re.search(r"filter|g G|↵|Tab", "\n".join(lines))
 
 
-def test_the_footer_offers_what_an_event_can_do_as_soon_as_the_page_is_opened() -> None:
+def test_footer_offers_event_keys_at_once() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("5")
         assert "↵ moment" in text(app)[-1]
@@ -661,27 +661,27 @@ def test_the_footer_offers_what_an_event_can_do_as_soon_as_the_page_is_opened() 
     play(FakeFeed(), (160, 40), script)
 
 
-def test_a_moment_that_nobody_watched_is_drawn_as_such() -> None:
+def test_preview_of_unwatched_time_is_dotted() -> None:
     lines = opened((120, 40), "down", "down", "down")
     first = lines[chip_of(lines) + 1]
     assert "–" in first[:6]
     assert "·····" in first
 
 
-def test_an_event_of_no_gpu_has_no_chart() -> None:
+def test_event_without_a_gpu_has_no_chart() -> None:
     lines = "\n".join(opened((120, 40), "end"))
     assert "no GPU on screen: nothing to draw" in lines
 
 
 @pytest.mark.parametrize("size", [(40, 20), (79, 40)])
-def test_where_there_is_little_room_events_have_all_of_it_but_the_text_of_one(size: tuple[int, int]) -> None:
+def test_small_page_has_only_the_text_of_an_event(size: tuple[int, int]) -> None:
     many = [event(60.0 * ago, "daemon_started", source="nvml") for ago in range(60)]
     lines = opened(size, read=lambda path: sorted(many, key=lambda one: one.time_ns))
     title = next(place for place, line in enumerate(lines) if "daemon started ──" in line)
     assert len(lines) - 1 - title <= 3, "no more than its text, above the footer"
 
 
-def test_the_moment_of_an_event_has_the_room_that_few_events_leave() -> None:
+def test_few_events_leave_room_for_taller_charts() -> None:
     def tall(*keys: str) -> int:
         lines = opened((120, 60), *keys)
         first = next(place for place, line in enumerate(lines) if "open on the chart" in line)
@@ -691,7 +691,7 @@ def test_the_moment_of_an_event_has_the_room_that_few_events_leave() -> None:
     assert any("Utilization" in line for line in opened((120, 60)))
 
 
-def test_a_text_that_has_no_room_in_its_row_stands_below_the_table() -> None:
+def test_long_event_text_is_shown_below_the_table() -> None:
     lines = opened(
         (80, 24), "end", read=lambda path: [event(3000, "idle_began", 6, "dave", ongoing=True, at_least=True)]
     )
@@ -701,7 +701,7 @@ def test_a_text_that_has_no_room_in_its_row_stands_below_the_table() -> None:
     assert "↵ open on the chart" in "\n".join(opened((80, 24), read=logged)), "where rows fill the page, too"
 
 
-def test_a_source_that_has_given_no_frame_yet_has_not_been_without_events() -> None:
+def test_source_without_frames_claims_no_events() -> None:
     class Silent(FakeFeed):
         """A feed before its first frame."""
 
@@ -721,7 +721,7 @@ def test_a_source_that_has_given_no_frame_yet_has_not_been_without_events() -> N
     assert "no events" not in screen
 
 
-def test_what_goes_on_by_the_log_has_ended_once_a_frame_has_told_its_end() -> None:
+def test_frame_end_closes_an_open_log_event() -> None:
     began = event(60, "run_began", user="eva", run="vit-78", ongoing=True)
     died = Event(round((NOW - 5) * SECOND), "run_died", began.subject, lasted=55.0)
     assert event_rows([began], {})[0].duration == "ongoing"
@@ -742,7 +742,7 @@ def preview_lines(preview: EventPreview, row: EventRow, cells: int, rows: int) -
     return preview.lines()
 
 
-def test_the_meaning_of_an_event_is_told_without_signs_of_markdown() -> None:
+def test_preview_has_no_markdown() -> None:
     view = View()
     view.frame = FakeFeed(gpus=1, seconds=3).frames[-1]
     (row,) = event_rows([event(60, "run_ended", user="bob", run="r", name="r", state="finished")], {})
@@ -754,7 +754,7 @@ def test_the_meaning_of_an_event_is_told_without_signs_of_markdown() -> None:
 
 
 @pytest.mark.parametrize("cells", [80, 100, 200])
-def test_the_meaning_above_the_charts_of_a_moment_is_whole_where_a_line_is_free_for_it(cells: int) -> None:
+def test_preview_meaning_uses_a_free_line(cells: int) -> None:
     view = View()
     view.frame = FakeFeed(gpus=1, seconds=3).frames[-1]
     preview = EventPreview(view)

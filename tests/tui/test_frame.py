@@ -99,11 +99,11 @@ def cell(app: GpumonApp, label: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", PAGE_CLASSES)
-def test_every_registered_page_is_the_one_of_its_name(name: str) -> None:
+def test_registered_pages_have_their_names(name: str) -> None:
     assert page_class(name).page_name == name
 
 
-def test_every_page_has_its_row() -> None:
+def test_every_page_is_registered() -> None:
     for module in walk_packages(screens.__path__, "gpumon_tui.screens."):
         import_module(module.name)
     pages = {*TerminalPage.__subclasses__(), *TablePage.__subclasses__()} - {TablePage}
@@ -127,7 +127,7 @@ def test_digits_open_pages_and_the_overview_is_first() -> None:
     play(recent(), (120, 40), script, pages=PAGED)
 
 
-def test_a_page_that_does_not_exist_yet_is_neither_shown_nor_opened() -> None:
+def test_missing_page_is_neither_shown_nor_opened() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         before = text(app)
         await pilot.press("3", "4")
@@ -137,7 +137,7 @@ def test_a_page_that_does_not_exist_yet_is_neither_shown_nor_opened() -> None:
     assert PROCESSES not in play(recent(), (120, 40), script, pages=PAGED)[-1]
 
 
-def test_a_click_on_a_page_at_the_foot_opens_it() -> None:
+def test_click_on_a_page_in_the_footer_opens_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click(offset=cell(app, EVENTS))
         await pilot.pause()
@@ -149,7 +149,7 @@ def test_a_click_on_a_page_at_the_foot_opens_it() -> None:
     play(recent(), (120, 40), script, pages=PAGED)
 
 
-def test_a_click_on_a_key_at_the_foot_presses_it() -> None:
+def test_click_on_a_key_in_the_footer_presses_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click(offset=cell(app, "pause"))
         await pilot.pause()
@@ -158,7 +158,7 @@ def test_a_click_on_a_key_at_the_foot_presses_it() -> None:
     play(recent(), (160, 40), script, pages=PAGED)
 
 
-def test_the_foot_offers_what_the_page_offers() -> None:
+def test_footer_offers_the_keys_of_the_page() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert "cross out" not in text(app)[-1]
         await pilot.press("2")
@@ -168,7 +168,7 @@ def test_the_foot_offers_what_the_page_offers() -> None:
     play(recent(), (160, 40), script, pages=PAGED)
 
 
-def test_the_selection_stays_when_pages_change() -> None:
+def test_selection_stays_when_pages_change() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("g", "g", "2")
         await pilot.pause()
@@ -180,7 +180,7 @@ def test_the_selection_stays_when_pages_change() -> None:
     play(recent(), (120, 40), script, pages=PAGED)
 
 
-def test_a_key_is_the_page_s_where_it_has_a_use_for_it_and_else_the_app_s() -> None:
+def test_page_keys_take_precedence() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         window = app.view.window
         await pilot.press("2", "plus")
@@ -194,7 +194,7 @@ def test_a_key_is_the_page_s_where_it_has_a_use_for_it_and_else_the_app_s() -> N
     play(recent(), (120, 40), script, pages=PAGED)
 
 
-def test_a_page_takes_keys_before_all_else_while_text_is_typed() -> None:
+def test_page_takes_keys_first_while_typing() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "slash", "q", "1")
         await pilot.pause()
@@ -238,7 +238,7 @@ class TestKeysTypedAtOnce:
 
 
 @pytest.mark.parametrize("place", [(60, 0), (16, 39)], ids=["header", "footer"])
-def test_a_click_on_header_or_footer_is_none_on_the_page(place: tuple[int, int]) -> None:
+def test_click_on_header_or_footer_does_not_reach_the_page(place: tuple[int, int]) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         await pilot.click(offset=place)
@@ -265,7 +265,7 @@ def test_pages_fit_a_terminal_of_one_cell() -> None:
     play(recent(), (120, 40), script)
 
 
-def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame() -> None:
+def test_hidden_page_is_not_drawn_until_opened() -> None:
     feed = recent()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -287,7 +287,7 @@ def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame
     play(feed, (120, 40), script, pages=PAGED)
 
 
-def test_names_of_pages_are_told_apart_by_their_digits() -> None:
+def test_digits_name_the_pages() -> None:
     digits = range(1, len(PAGES) + 1)
     keys = [key_binding(OVERVIEW, str(digit)) for digit in digits]
     assert [key.action for key in keys if key] == [f"app.open_page({digit})" for digit in digits]
@@ -295,7 +295,7 @@ def test_names_of_pages_are_told_apart_by_their_digits() -> None:
 
 
 @pytest.mark.parametrize("cells", [40, 120])
-def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
+def test_help_and_quit_are_always_at_the_end_of_the_footer(cells: int) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert text(app)[-1].endswith("q quit  ? help")
         await pilot.click(offset=cell(app, "? help"))
@@ -306,7 +306,7 @@ def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stands(page: str) -> None:
+def test_keys_of_a_page_have_room_at_80_columns(page: str) -> None:
     line, places = bars.footer(PAGES, page, footer_keys(page), 80)
     shown = "".join(segment.text for segment in line)
     assert [name for name in PAGES if name in shown] == [page]
@@ -319,14 +319,14 @@ def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stand
     assert all(name in named for name in PAGES)
 
 
-def test_a_sixth_page_leaves_room_for_the_count_of_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sixth_page_leaves_room_for_the_count_of_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     six = (*PAGES, "Sixth")
     monkeypatch.setattr(bars, "PAGES", six)
     line, _ = bars.footer(six, OVERVIEW, [("a", "1 finding"), ("q", "quit"), ("?", "help")], 40, briefs={"a": "△1"})
     assert "a △1" in "".join(segment.text for segment in line)
 
 
-def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
+def test_findings_without_room_are_counted_in_the_footer() -> None:
     feed = recent(gpus=16)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -341,7 +341,7 @@ def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_foot_names_the_keys_of_few_pages_before_those_of_all(page: str) -> None:
+def test_footer_names_rare_keys_last(page: str) -> None:
     own = {key.description for key in page_bindings(page)}
     seldom = {
         key.description for key in page_keys(page) if action_name(key) in RARE_ACTIONS
@@ -351,7 +351,7 @@ def test_the_foot_names_the_keys_of_few_pages_before_those_of_all(page: str) -> 
 
 
 @pytest.mark.parametrize("page", [RUNS, EVENTS])
-def test_keys_that_do_nothing_on_a_page_are_neither_offered_nor_in_its_help(page: str) -> None:
+def test_keys_without_effect_are_neither_offered_nor_explained(page: str) -> None:
     assert not {"zoom", "pan", "subject", "panel"} & {action_name(key) for key in page_keys(page)}
     assert not {"window", "metric"} & {brief for _, brief in footer_keys(page)}
     assert [key_binding(page, name) for name in ("plus", "minus", "less_than_sign", "greater_than_sign")] == [None] * 4
@@ -359,7 +359,7 @@ def test_keys_that_do_nothing_on_a_page_are_neither_offered_nor_in_its_help(page
     assert (of_gpu and action_name(of_gpu)) == ("only_gpu" if page == EVENTS else "move")
 
 
-def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
+def test_message_gives_the_footer_back_to_the_keys() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         app.view.show_message("theme: light", now=0.0)
         app.draw()
@@ -374,7 +374,7 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
 
 @pytest.mark.parametrize("cells", [40, 80, 160])
 @pytest.mark.parametrize("said", [COPIED_MESSAGE, "notifications off: run ends, free GPUs"])
-def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> None:
+def test_message_is_whole_on_every_screen(said: str, cells: int) -> None:
     played = [Segment("  1:39 ━━━━━━━━ 6:39 ")]
     line, _ = bars.footer(PAGES, OVERVIEW, footer_keys(OVERVIEW), cells, message=said, played=played)
     text = "".join(segment.text for segment in line)

@@ -70,7 +70,7 @@ def not_green(app: GpumonApp) -> None:
     assert header_color(app) != theme.GOOD.color
 
 
-def test_data_of_now_are_green_and_bright() -> None:
+def test_current_data_are_green_and_bright() -> None:
     async def script(app: GpumonApp, _: Pilot[Any]) -> None:
         assert header_color(app) == theme.GOOD.color
         assert brightest(app) > 220
@@ -81,7 +81,7 @@ def test_data_of_now_are_green_and_bright() -> None:
     assert "now" in "\n".join(screen)
 
 
-def test_a_writer_that_is_heard_without_a_new_sample_is_not_live() -> None:
+def test_writer_without_new_samples_is_not_live() -> None:
     def check(app: GpumonApp) -> None:
         not_green(app)
         assert "live" not in text(app)[0]
@@ -92,13 +92,13 @@ def test_a_writer_that_is_heard_without_a_new_sample_is_not_live() -> None:
     assert "no new samples" in screen[1]
 
 
-def test_a_first_frame_of_minutes_ago_is_not_live() -> None:
+def test_old_first_frame_is_not_live() -> None:
     feed = FakeFeed(source="nvml", label="")
     screen = play(feed, WIDE, clock=FakeClock(start=feed.frames[-1].monotonic_ns + 180 * SECOND))
     assert "○ stale 3:00" in screen[0]
 
 
-def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
+def test_silent_daemon_dims_and_dates_the_screen() -> None:
     def check(app: GpumonApp) -> None:
         not_green(app)
         assert brightest(app) < 190
@@ -118,7 +118,7 @@ def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
 @pytest.mark.parametrize(
     ("pid", "is_named"), [(4711, True), (os.getpid(), False)], ids=["daemon", "sampler of the view"]
 )
-def test_the_command_that_restarts_a_silent_daemon_is_named(pid: int, is_named: bool) -> None:
+def test_restart_command_of_a_silent_daemon_is_named(pid: int, is_named: bool) -> None:
     feed = FakeFeed(live=SILENT)
     feed.made_by = FakeWriter(pid, 1)
 
@@ -132,7 +132,7 @@ def test_the_command_that_restarts_a_silent_daemon_is_named(pid: int, is_named: 
 
 
 @pytest.mark.parametrize(("size", "key"), [((120, 40), "1"), ((40, 20), "3")])
-def test_of_processes_after_a_daemon_went_silent_nothing_is_said(size: tuple[int, int], key: str) -> None:
+def test_processes_of_a_silent_daemon_are_unknown(size: tuple[int, int], key: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press(key)
         await pilot.pause()
@@ -147,7 +147,7 @@ def test_of_processes_after_a_daemon_went_silent_nothing_is_said(size: tuple[int
     assert "no process" not in silent
 
 
-def test_on_a_narrow_screen_nothing_of_what_is_said_of_a_stopped_daemon_is_cut_off() -> None:
+def test_narrow_screen_shows_the_whole_reason() -> None:
     live = LiveState(False, "the daemon stopped 5.9 s ago", 1.0, 5.9)
 
     async def held(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -166,7 +166,7 @@ def test_on_a_narrow_screen_nothing_of_what_is_said_of_a_stopped_daemon_is_cut_o
     assert "the current state is unknown" in "\n".join(lines)
 
 
-def test_a_screen_that_was_dimmed_is_bright_again_when_the_daemon_is_back() -> None:
+def test_screen_is_bright_again_when_the_daemon_is_back() -> None:
     feed = FakeFeed(live=SILENT)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -180,7 +180,7 @@ def test_a_screen_that_was_dimmed_is_bright_again_when_the_daemon_is_back() -> N
     play(feed, WIDE, script)
 
 
-def test_a_ring_that_is_gone_is_dated_by_the_last_frame_that_came() -> None:
+def test_missing_ring_is_dated_by_the_last_frame() -> None:
     clock = FakeClock()
     feed = FakeFeed(live=LiveState(False, "no daemon is running", 1.0))
     screen = state_of(feed, not_green, clock=clock)
@@ -188,7 +188,7 @@ def test_a_ring_that_is_gone_is_dated_by_the_last_frame_that_came() -> None:
     assert "15 s ago" in "\n".join(screen[2:])
 
 
-def test_a_place_of_runs_says_nothing_of_now_where_a_daemon_was_killed_before_any_began() -> None:
+def test_runs_of_a_killed_daemon_are_unknown() -> None:
     class WithoutRuns(FakeFeed):
         def runs(self, second: int) -> tuple[Run, ...]:
             return ()
@@ -203,7 +203,7 @@ def test_a_place_of_runs_says_nothing_of_now_where_a_daemon_was_killed_before_an
     assert "no training" not in everything
 
 
-def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:
+def test_missing_driver_is_not_live() -> None:
     feed = FakeFeed(problem="the NVIDIA driver is installed but not loaded: try 'sudo modprobe nvidia'")
     feed.state_of_all = Availability.NO_DRIVER
     feed.advance()
@@ -214,7 +214,7 @@ def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:
     assert "live" not in screen[0]
 
 
-def test_gpus_that_sleep_are_known_to_sleep_now() -> None:
+def test_sleeping_gpus_are_live() -> None:
     feed = FakeFeed()
     feed.state_of_all = Availability.ASLEEP
     feed.advance()
@@ -223,7 +223,7 @@ def test_gpus_that_sleep_are_known_to_sleep_now() -> None:
     assert "asleep" in "\n".join(screen[1:])
 
 
-def test_a_driver_that_hangs_for_all_gpus_is_not_live() -> None:
+def test_hung_driver_is_not_live() -> None:
     feed = FakeFeed()
     feed.state_of_all = Availability.STALE
     feed.advance()
@@ -233,14 +233,14 @@ def test_a_driver_that_hangs_for_all_gpus_is_not_live() -> None:
     assert "12 s ago" in "\n".join(screen[1:])
 
 
-def test_a_held_picture_is_not_live() -> None:
+def test_paused_view_is_not_live() -> None:
     screen = state_of(FakeFeed(), not_green, keys=("space",))
     assert "‖ paused  14:24:59" in screen[0]
     assert "live" not in screen[0]
     assert "now" not in "\n".join(screen)
 
 
-def test_a_held_picture_of_a_daemon_that_went_silent_is_as_old_as_the_picture() -> None:
+def test_paused_view_of_a_silent_daemon_ages() -> None:
     feed = FakeFeed()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -258,7 +258,7 @@ def test_a_held_picture_of_a_daemon_that_went_silent_is_as_old_as_the_picture() 
     assert "stale 10:15" in everything
 
 
-def test_a_held_picture_of_a_recording_that_ended_meanwhile_is_not_its_end() -> None:
+def test_paused_view_of_an_ended_recording_is_not_its_end() -> None:
     feed = FakeFeed(source="replay", label="REPLAY x.csv")
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -272,7 +272,7 @@ def test_a_held_picture_of_a_recording_that_ended_meanwhile_is_not_its_end() -> 
     assert "until 14:24:59" in heading
 
 
-def test_a_first_sample_that_does_not_come_is_waited_for_and_nothing_else_is_said() -> None:
+def test_missing_first_sample_is_waited_for() -> None:
     clock = FakeClock()
     feed = FakeFeed(gpus=0, seconds=0, live=LiveState(False, "waiting for the first sample", 1.0), source="nvml")
     feed.label = ""
@@ -291,7 +291,7 @@ def test_a_first_sample_that_does_not_come_is_waited_for_and_nothing_else_is_sai
 
 
 @pytest.mark.parametrize("source", ["nvml", "replay"])
-def test_processes_that_nobody_told_of_are_not_counted(source: str) -> None:
+def test_unreported_processes_are_not_counted(source: str) -> None:
     feed = FakeFeed(source=source, processes_count=0)
     if source == "nvml":
         feed.state_of_all = Availability.NO_DRIVER
@@ -300,7 +300,7 @@ def test_processes_that_nobody_told_of_are_not_counted(source: str) -> None:
     assert "Processes  – ──" in title
 
 
-def test_a_recording_that_has_ended_is_not_live() -> None:
+def test_ended_recording_is_not_live() -> None:
     ended = LiveState(False, "the recording has ended", 1.0)
     screen = state_of(FakeFeed(source="replay", label="REPLAY x.csv", live=ended, ended=True), not_green)
     assert "▸ ended" in screen[0]
@@ -310,11 +310,11 @@ def test_a_recording_that_has_ended_is_not_live() -> None:
 @pytest.mark.parametrize(
     ("seconds", "said"), [(0.4, "0 s ago"), (59, "59 s ago"), (61, "1 min ago"), (7300, "2 h ago")]
 )
-def test_ages_are_told_in_few_letters(seconds: float, said: str) -> None:
+def test_ages_are_short(seconds: float, said: str) -> None:
     assert ago(seconds) == said
 
 
-def test_a_machine_that_was_restarted_says_so_without_an_age() -> None:
+def test_rebooted_machine_says_so_without_an_age() -> None:
     feed = FakeFeed(live=LiveState(False, "no daemon has run since the machine was restarted", 1.0, float("inf")))
     screen = state_of(feed, not_green)
     assert "○ stale " in screen[0]
@@ -334,7 +334,7 @@ def without_gpu() -> FakeFeed:
     return FakeFeed(gpus=0, source="nvml", label="", problem=NO_GPU)
 
 
-def test_a_machine_without_a_gpu_says_what_was_looked_for_and_what_to_do() -> None:
+def test_machine_without_a_gpu_says_what_to_do() -> None:
     screen = "\n".join(play(without_gpu(), (120, 40), simulation=simulation))
     for said in (
         NO_GPU,
@@ -352,7 +352,7 @@ def test_a_machine_without_a_gpu_says_what_was_looked_for_and_what_to_do() -> No
 
 
 @pytest.mark.parametrize("size", [(40, 20), (120, 40)])
-def test_a_page_without_a_gpu_has_what_to_do_and_what_works_meanwhile_at_every_size(size: tuple[int, int]) -> None:
+def test_page_without_a_gpu_fits_every_size(size: tuple[int, int]) -> None:
     lines = play(without_gpu(), size, simulation=simulation)
     screen = " ".join(" ".join(lines).split())
     told = "No GPU can be read", "sudo modprobe nvidia", "docker run --gpus all", "a simulation: GPUs", "resnet50"
@@ -362,7 +362,7 @@ def test_a_page_without_a_gpu_has_what_to_do_and_what_works_meanwhile_at_every_s
     assert "Processes" not in "".join(lines[:-1]), "there is no table without a row"
 
 
-def test_a_command_stands_out_of_its_sentence_and_an_apostrophe_is_no_quote() -> None:
+def test_commands_are_highlighted_in_sentences() -> None:
     origin = Origin("nvml", problem="the driver's library is old: 'modprobe x'")
     origin = origin._replace(capabilities=BY_NAME["nvml"].capabilities)
     lines = no_gpu.problem_lines(origin, hostname="n", simulation=False, run_count=41, cells=120, rows=30)
@@ -386,7 +386,7 @@ def test_no_driver_is_advised_where_there_is_no_card(*, lacks_card: bool) -> Non
     assert commands == [*drivers, "docker run --gpus all", f"{program()} doctor"]
 
 
-def test_s_shows_a_simulation_and_s_again_this_machine() -> None:
+def test_s_toggles_the_simulation() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("s")
         await pilot.pause()
@@ -403,7 +403,7 @@ def test_s_shows_a_simulation_and_s_again_this_machine() -> None:
     play(without_gpu(), WIDE, script, simulation=simulation)
 
 
-def test_a_simulation_in_the_place_of_this_machine_has_none_of_its_runs(tmp_path: Path) -> None:
+def test_simulation_shows_no_runs_of_this_machine(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "a-real-run-1a2b", 3, began=BEGAN - 4000, course=False)
 
@@ -420,7 +420,7 @@ def test_a_simulation_in_the_place_of_this_machine_has_none_of_its_runs(tmp_path
     play(without_gpu(), WIDE, script, simulation=simulation, ledgers=lambda: Ledgers([str(book.path)]))
 
 
-def test_a_simulation_has_the_runs_of_its_own_ledger_alone(tmp_path: Path) -> None:
+def test_simulation_has_the_runs_of_its_own_ledger(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "simulated").mkdir()
     with Book(tmp_path / "here") as here, Book(tmp_path / "simulated") as simulated:
@@ -441,7 +441,7 @@ def test_a_simulation_has_the_runs_of_its_own_ledger_alone(tmp_path: Path) -> No
     play(without_gpu(), WIDE, script, simulation=simulation, ledgers=lambda: Ledgers([str(here.path)]))
 
 
-def test_a_machine_with_gpus_is_never_simulated() -> None:
+def test_machine_with_gpus_is_never_simulated() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         before = text(app)
         await pilot.press("s")
@@ -451,7 +451,7 @@ def test_a_machine_with_gpus_is_never_simulated() -> None:
     play(FakeFeed(label="", source="nvml"), WIDE, script, simulation=simulation)
 
 
-def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
+def test_past_runs_are_shown_without_a_gpu() -> None:
     begun, nan = START - 7200.0, float("nan")
     run = RunRow(
         "resnet50-1a2b", "resnet50", "alice", "node7", "PyTorch", "nvml", "", "", 1, 90, 0, 0, begun, begun + 3600,
@@ -469,7 +469,7 @@ def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
     assert "finished" in screen
 
 
-def test_a_view_that_is_late_does_not_blame_the_daemon() -> None:
+def test_late_view_does_not_blame_the_daemon() -> None:
     feed, clock = recent(source="nvml", label=""), FakeClock(start=700 * SECOND)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -497,9 +497,7 @@ def test_a_view_that_is_late_does_not_blame_the_daemon() -> None:
         ({"missing": {PROCESSES: Availability.NO_PERMISSION}, "memory_used": 0.0}, "unknown on GPU 0"),
     ],
 )
-def test_a_table_without_processes_claims_that_there_is_none_only_where_it_is_known(
-    changes: dict[str, Any], said: str
-) -> None:
+def test_empty_process_table_claims_only_what_is_known(changes: dict[str, Any], said: str) -> None:
     made = sample(0, changes.pop("state", Availability.OK), memory_total=8e10, memory_reserved=0.0)
     made = made._replace(device=made.device._replace(missing=changes.pop("missing", {})))
     for name, value in changes.items():

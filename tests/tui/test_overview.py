@@ -48,7 +48,7 @@ def plain(line: list[Segment]) -> str:
     return "".join(segment.text for segment in line)
 
 
-def test_columns_of_a_strip_begin_at_round_times_and_only_the_last_one_changes() -> None:
+def test_strip_columns_begin_at_round_times() -> None:
     for cells in (8, 15, 29, 65, 146):
         grid = strip_grid(600, cells, START + 0.5)
         assert grid.buckets == cells
@@ -59,7 +59,7 @@ def test_columns_of_a_strip_begin_at_round_times_and_only_the_last_one_changes()
         assert later.first == grid.first + 1
 
 
-def test_a_strip_has_seven_levels_zero_is_seen_and_a_gap_is_not_zero() -> None:
+def test_strip_has_levels_zero_and_gaps() -> None:
     assert plain(strip([0.0, 0.001, 0.02, 0.5, 1.0, NAN, 7.0])) == "▁▁▁▄▇·▇"
     styles = [segment.style for segment in strip([0.9, 0.9, 0.9])]
     assert len(styles) == 2, "that of now stands out"
@@ -68,7 +68,7 @@ def test_a_strip_has_seven_levels_zero_is_seen_and_a_gap_is_not_zero() -> None:
     assert "█" not in LEVELS
 
 
-def test_every_gpu_has_one_line_with_what_it_does_and_who_has_it() -> None:
+def test_every_gpu_has_one_line() -> None:
     lines = play(FakeFeed(lost=(3,), stale=(6,)), (120, 40))
     rows = {int(line[2:5]): line for line in lines if re.match(r"[ ▌]   \d  ", line)}
     assert re.search(r"resnet50 +8/90 +2 h 13 m$", rows[0])
@@ -81,7 +81,7 @@ def test_every_gpu_has_one_line_with_what_it_does_and_who_has_it() -> None:
     assert rows[7].endswith("free")
 
 
-def test_the_epochs_of_the_selected_run_stand_below_the_strips() -> None:
+def test_epochs_of_the_selected_run_are_below_the_strips() -> None:
     columns = gpu_columns(120)
     grid = Grid(0, 20.0, columns.strip_cells)
     far = [EpochMark(40.0 + 200 * number, number, "r") for number in range(3)]
@@ -94,7 +94,7 @@ def test_the_epochs_of_the_selected_run_stand_below_the_strips() -> None:
     assert epoch_ticks(columns, grid, [EpochMark(-5.0, 1, "r")], "vit") == []
 
 
-def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it() -> None:
+def test_keys_and_clicks_select_and_other_pages_keep_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         page = app.pages["Overview"]
         await pilot.press("down", "j", "j", "down")
@@ -128,7 +128,7 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
     play(FakeFeed(), (120, 40), script)
 
 
-def test_a_click_on_the_row_under_the_cursor_opens_it_as_on_other_pages() -> None:
+def test_second_click_on_a_row_opens_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for part, row, page in (("#gpus", 3, "Chart"), ("#processes", 3, "Processes")):
             for wanted in ("Overview", page):
@@ -141,7 +141,7 @@ def test_a_click_on_the_row_under_the_cursor_opens_it_as_on_other_pages() -> Non
     play(FakeFeed(), (120, 40), script)
 
 
-def test_the_name_of_a_section_opens_more_of_it() -> None:
+def test_click_on_a_section_name_opens_more() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click("#attention", offset=(5, 0))
         await pilot.pause()
@@ -159,7 +159,7 @@ def test_the_name_of_a_section_opens_more_of_it() -> None:
     play(FakeFeed(), (120, 40), script)
 
 
-def test_the_wheel_scrolls_processes_and_says_what_is_above() -> None:
+def test_wheel_scrolls_processes() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         processes = app.pages["Overview"].processes
         assert "and 11 more with" in "\n".join(text(app))
@@ -170,7 +170,7 @@ def test_the_wheel_scrolls_processes_and_says_what_is_above() -> None:
     play(FakeFeed(), (120, 40), script)
 
 
-def test_attention_has_three_lines_and_says_how_many_more() -> None:
+def test_attention_shows_three_findings_and_counts_the_rest() -> None:
     lines = play(FakeFeed(lost=(1, 3)), (120, 40))
     at = next(place for place, line in enumerate(lines) if line.strip().startswith("Attention"))
     assert lines[at].strip().startswith("Attention  3 of 4 ")
@@ -180,7 +180,7 @@ def test_attention_has_three_lines_and_says_how_many_more() -> None:
     assert "nothing needs attention" in calm
 
 
-def test_an_epoch_has_one_form_in_all_tables_and_the_trainings_own_number_where_one_run_has_the_page() -> None:
+def test_epoch_has_one_form_in_all_tables() -> None:
     """In tables its place in the plan, which is the same at any width; its number is that of `status --json`."""
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -200,7 +200,7 @@ def test_an_epoch_has_one_form_in_all_tables_and_the_trainings_own_number_where_
     assert "7/90" not in narrow
 
 
-def test_a_run_says_its_pace_and_how_its_loss_changes_from_epoch_to_epoch() -> None:
+def test_run_shows_pace_and_change_of_loss() -> None:
     lines = play(FakeFeed(seconds=660), (120, 40))
     at = next(place for place, line in enumerate(lines) if line.strip().startswith("Runs  2"))
     assert re.search("epoch +phase +steps/s +loss +change +left +ends", lines[at + 1])
@@ -208,7 +208,7 @@ def test_a_run_says_its_pace_and_how_its_loss_changes_from_epoch_to_epoch() -> N
     assert re.search(r"train +7.00 +1\.4\d+ +−5\.7 %", row)
 
 
-def test_a_run_that_is_over_says_how_it_ended() -> None:
+def test_ended_run_shows_how_it_ended() -> None:
     for state, word in ((RunState.INTERRUPTED, "interrupted"), (RunState.FAILED, "failed"), (RunState.DIED, "died")):
         feed = FakeFeed(seconds=60)
         for frame in feed.frames:
@@ -223,7 +223,7 @@ def told(samples: Sequence[Sample], states: Sequence[GpuState], cells: int = 40)
     return plain(free_summary([judged(*one) for one in zip(samples, states, strict=True)], cells))
 
 
-def test_what_is_free_is_answered_with_what_is_known() -> None:
+def test_free_summary_claims_only_known_states() -> None:
     gpus = [sample(index, memory_total=80 * 2.0**30) for index in range(3)]
     said = told(gpus, [GpuState.FREE, GpuState.LOST, GpuState.DIVIDED])
     assert said.split() == ["1", "free", "GPU", "0", "80.0", "GiB", "1", "unknown"]
@@ -232,7 +232,7 @@ def test_what_is_free_is_answered_with_what_is_known() -> None:
     assert told(gpus, [GpuState.BUSY] * 3).split() == ["0", "free", "3", "busy"]
 
 
-def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() -> None:
+def test_single_gpu_has_large_numbers_and_charts() -> None:
     lines = play(FakeFeed(gpus=1), (120, 40))
     screen = "\n".join(lines)
     for row in numerals("89"):
@@ -251,7 +251,7 @@ def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() 
     assert re.search(r"Util +89%.*\n(?s:.*)Memory +\S+ of 79\.6, peak", "\n".join(play(FakeFeed(gpus=1), (80, 24))))
 
 
-def test_a_fact_that_the_driver_does_not_tell_is_not_there() -> None:
+def test_unreported_facts_are_left_out() -> None:
     told = sample(0, fan=0.38, performance_state=2.0, encoder_utilization=0.0)
     assert facts(told) == [("", "P2"), ("fan", "38 %"), ("encoder", "0 %")]
     assert facts(sample(0)) == []
@@ -260,7 +260,7 @@ def test_a_fact_that_the_driver_does_not_tell_is_not_there() -> None:
     assert plain(facts_line(told, 20)) == "P2   fan 38 %", "whole or not at all"
 
 
-def test_reasons_for_lower_clocks_are_not_cut_in_their_column() -> None:
+def test_throttling_reasons_fit_their_column() -> None:
     def text(mask: int) -> str:
         one = sample(0, event_reasons=mask)
         one = one._replace(device=one.device._replace(name="NVIDIA H100"))
@@ -271,7 +271,7 @@ def test_reasons_for_lower_clocks_are_not_cut_in_their_column() -> None:
     assert text(0x8 | 0x40) == "2 reasons"
 
 
-def test_a_gpu_whose_counters_tell_of_heat_is_not_called_unthrottled() -> None:
+def test_heat_by_counters_is_shown_as_throttling() -> None:
     told = sample(0, event_reasons=0.0)
     told = told._replace(device=told.device._replace(name="NVIDIA H100"))
     assert dict(facts(told))["throttled"] == "no"
@@ -284,7 +284,7 @@ def test_a_gpu_whose_counters_tell_of_heat_is_not_called_unthrottled() -> None:
         assert cells["throttled"] == said
 
 
-def test_rows_of_a_wide_screen_have_fan_performance_state_and_video_engines_where_drivers_tell() -> None:
+def test_wide_rows_have_fan_state_and_video_engines() -> None:
     lines = play(FakeFeed(), (200, 50))
     assert re.search(r"PCIe in +out +fan % +P +enc % +dec % +throttled", lines[2])
     assert re.search(r" 66 +P0 +0 +0 +–", lines[3])
@@ -301,7 +301,7 @@ def test_rows_of_a_wide_screen_have_fan_performance_state_and_video_engines_wher
     assert re.search(r"out +P +enc %", lines[2])
 
 
-def test_of_two_gpus_the_selected_one_has_charts() -> None:
+def test_selected_of_two_gpus_has_charts() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert "allocated 6.6" in "\n".join(text(app))
         await pilot.press("down")
@@ -310,7 +310,7 @@ def test_of_two_gpus_the_selected_one_has_charts() -> None:
     play(FakeFeed(gpus=2), (120, 40), script)
 
 
-def test_numbers_that_are_not_known_are_a_dash_and_a_chart_without_values_says_why() -> None:
+def test_unknown_numbers_are_dashes_and_charts_say_why() -> None:
     screen = "\n".join(play(FakeFeed(gpus=1, lost=(0,)), (160, 50)))
     for row in numerals("–"):
         assert f"  {row}".rstrip() in screen
@@ -329,7 +329,7 @@ def test_numerals_are_three_rows_of_half_blocks() -> None:
 @pytest.mark.parametrize("cells", [60, 80, 100, 160, 320])
 @pytest.mark.parametrize("rows", [9, 10, 11, 12, 15, 22, 40])
 @pytest.mark.parametrize("alone", [False, True])
-def test_charts_fill_their_room_and_no_more(cells: int, rows: int, alone: bool) -> None:
+def test_charts_fill_their_room(cells: int, rows: int, alone: bool) -> None:
     plan = charts_plan(cells, rows, has_no_row=alone)
     assert plan.utilization >= 1
     assert plan.memory >= 2 or rows < 11
@@ -337,7 +337,7 @@ def test_charts_fill_their_room_and_no_more(cells: int, rows: int, alone: bool) 
     assert plan.head + 5 + plan.utilization + plan.memory + (plan.small + 3 if plan.small else 0) == rows
 
 
-def test_a_single_small_chart_has_the_edge_and_the_times_of_the_large_ones() -> None:
+def test_single_small_chart_is_aligned_with_the_large_ones() -> None:
     @dataclass
     class PowerAlone(FakeFeed):
         """A recording of which nothing but utilization, memory and power is known."""
@@ -357,7 +357,7 @@ def test_a_single_small_chart_has_the_edge_and_the_times_of_the_large_ones() -> 
     assert any(re.match(r"  Power +\d+ ", line) for line in lines)
 
 
-def test_a_wide_screen_has_two_columns_and_the_ranks_of_the_selected_run_over_time() -> None:
+def test_wide_screen_has_two_columns_and_rank_strips() -> None:
     lines = play(FakeFeed(), (200, 50))
     (heads,) = (line for line in lines if "Attention  3" in line)
     assert heads.index("Runs  2 running") > 90
@@ -383,7 +383,7 @@ class LateRun(FakeFeed):
 
 
 @pytest.mark.parametrize(("began", "ended"), [(350.0, NAN), (0.0, 350.0), (200.0, 500.0)])
-def test_the_strip_of_a_rank_is_of_the_time_of_its_run(began: float, ended: float) -> None:
+def test_rank_strip_covers_the_time_of_its_run(began: float, ended: float) -> None:
     whole = _rank_strips(play(FakeFeed(), (200, 50), in_15_minutes))
     part = _rank_strips(play(LateRun(began=began, ended=ended), (200, 50), in_15_minutes))
     lasted = (ended if is_known(ended) else 700) - began
@@ -401,7 +401,7 @@ def _rank_strips(lines: list[str]) -> list[str]:
     return [line.split("rank ")[1][1:].strip() for line in lines if re.search(r" rank \d  ", line)]
 
 
-def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
+def test_large_screen_has_epochs_and_events() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         lines = [line[90:] for line in text(app)]
         at = next(place for place, line in enumerate(lines) if "Epochs  of resnet50  ·  newest first" in line)
@@ -429,7 +429,7 @@ def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
     assert "Epochs" not in "\n".join(play(FakeFeed(), (120, 40)))
 
 
-def test_a_row_of_an_epoch_has_the_columns_of_which_some_row_knows_something() -> None:
+def test_epoch_row_has_columns_with_values() -> None:
     values = {
         "seconds": 95.0, "steps_per_second": 2.94, "wait_share": 0.14, "utilization_mean": 0.88, "idle_share": 0.04,
         "energy": 3600.0 * 64, "memory_used_peak": NAN,
@@ -446,7 +446,7 @@ def test_a_row_of_an_epoch_has_the_columns_of_which_some_row_knows_something() -
     assert [part[0] for part in overview_rows.texts(unknown, shown, {})] == ["e4 ▸", "1.0 s", "–", "–"]
 
 
-def test_rows_of_own_processes_stand_out_with_their_scripts_and_others_have_a_name_only() -> None:
+def test_own_processes_stand_out_with_their_scripts() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         programs = app.view.programs
         programs.user = "alice"
@@ -476,7 +476,7 @@ class Divided(FakeFeed):
         self.advance(self.seconds)
 
 
-def test_mig_instances_stand_below_their_gpu_and_none_is_left_out_without_a_word() -> None:
+def test_mig_instances_are_below_their_gpu() -> None:
     for size in ((40, 20), (80, 24), (120, 40), (200, 50)):
         lines = play(Divided(gpus=2, seconds=100), size)
         labels = [found[1] for line in lines if (found := re.match(r"[ ▌] *(\d(?::\d)?) [ ·▁-▇]*[·▁-▇ ] ", line))]
@@ -486,7 +486,7 @@ def test_mig_instances_stand_below_their_gpu_and_none_is_left_out_without_a_word
 
 
 @pytest.mark.parametrize("cells", [30, 40, 60, 80, 200])
-def test_the_count_of_gpus_that_are_not_on_screen_is_never_cut(cells: int) -> None:
+def test_count_of_hidden_gpus_is_never_truncated(cells: int) -> None:
     for free in (0, 2, 40):
         line = plain(hidden_gpus(0, 300, [str(at) for at in range(free)], cells))
         assert "+300 ▼" in line
@@ -494,7 +494,7 @@ def test_the_count_of_gpus_that_are_not_on_screen_is_never_cut(cells: int) -> No
         assert len(line) <= cells
 
 
-def test_where_nobody_tells_of_processes_the_selected_gpu_has_their_room() -> None:
+def test_source_without_processes_gives_their_room_to_charts() -> None:
     feed = FakeFeed(gpus=8, seconds=0, source="replay", label="REPLAY x.csv", processes_count=0)
     feed.runs = lambda second: ()  # type: ignore[method-assign]
     feed.advance(20)
@@ -508,7 +508,7 @@ def test_where_nobody_tells_of_processes_the_selected_gpu_has_their_room() -> No
 
 
 @pytest.mark.parametrize("word", ["light load", "allocated, idle", "heat-throttled", "state unknown"])
-def test_a_state_is_whole_where_nobody_tells_who_has_a_gpu(word: str) -> None:
+def test_state_is_whole_without_holder_columns(word: str) -> None:
     one = sample(0, utilization=0.1)
     for cells in range(56, 201, 8):
         columns = gpu_columns(cells, missing=frozenset({HOLDERS}))
@@ -517,7 +517,7 @@ def test_a_state_is_whole_where_nobody_tells_who_has_a_gpu(word: str) -> None:
         assert word in plain(row_line(row, columns.placed, cells)), cells
 
 
-def test_gpus_are_counted_by_the_word_that_their_rows_have() -> None:
+def test_gpus_are_counted_by_the_words_of_their_rows() -> None:
     light, busy, pausing = (sample(at, utilization=share) for at, share in enumerate((0.1, 0.9, 0.0)))
     assert " 1 light load " in told([light], [GpuState.BUSY]) + " "
     assert " 0 free  1 busy 1 light load 1 pausing " in told([light, busy, pausing], [GpuState.BUSY] * 3) + " "
@@ -528,7 +528,7 @@ def test_gpus_are_counted_by_the_word_that_their_rows_have() -> None:
     assert " 2 in use 1 allocated " in told([light, pausing, pausing], states, 36) + " ", "no row says busy"
 
 
-def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:
+def test_copies_the_row_under_the_cursor_of_any_part() -> None:
     copied: list[list[str]] = []
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -549,7 +549,7 @@ def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:
     assert not any(set(part) & set("▌━╸█▆") for part in (*gpu, *run, *process)), "no bars"
 
 
-def test_of_a_log_no_id_and_no_limit_is_copied_that_it_does_not_tell() -> None:
+def test_copy_of_a_log_has_no_id_and_no_limit() -> None:
     one = sample(2, utilization=0.5, power=153.0)
     one = one._replace(device=one.device._replace(uuid=f"{REPLAY_PREFIX}2"))
     status = GpuStatus(one, GpuState.BUSY, None, False, (), (), None)
@@ -559,7 +559,7 @@ def test_of_a_log_no_id_and_no_limit_is_copied_that_it_does_not_tell() -> None:
     assert "GPU-1" in gpu_text(status._replace(sample=known), None, "busy")
 
 
-def test_of_a_gpu_that_does_not_answer_no_value_is_copied_as_one_of_now() -> None:
+def test_copy_of_a_silent_gpu_has_no_current_values() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("y")
         parts = app.clipboard.split("\t")
@@ -569,7 +569,7 @@ def test_of_a_gpu_that_does_not_answer_no_value_is_copied_as_one_of_now() -> Non
     play(FakeFeed(gpus=3, stale=(0,)), (120, 40), script)
 
 
-def test_a_program_has_room_for_twelve_letters_among_the_processes_of_an_overview_and_its_user_stays() -> None:
+def test_program_column_has_twelve_cells_and_the_user_stays() -> None:
     for cells in range(40, 201):
         places = fit_columns(PROCESS_COLUMNS, 2, cells - 1)
         (program,) = (one for one in places if one.column.title == "program")
@@ -578,14 +578,14 @@ def test_a_program_has_room_for_twelve_letters_among_the_processes_of_an_overvie
         assert program.begin + program.column.cells <= cells - 1
 
 
-def test_a_loss_of_any_size_fits_into_its_column() -> None:
+def test_loss_of_any_size_fits_its_column() -> None:
     for loss in (3.301e-5, -3.301e-5, 33010.0, -33010.2, 123456.7, 2.5e9, 0.98641):
         text = loss_cell({"loss": loss}).text
         assert len(text) <= LOSS
         assert float(text.replace("−", "-")) == pytest.approx(loss, rel=0.1)
 
 
-def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
+def test_numbers_of_epochs_share_unit_and_decimals() -> None:
     now = _EpochRow(EpochLine("e3", {"energy": 3245.0}), {"loss": 1.12, "acc": 0.6964})
     before = _EpochRow(EpochLine("e2", {"energy": 9000.0}), {"loss": 1.129})
 
@@ -601,7 +601,7 @@ def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
     ]
 
 
-def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_had_another_under_its_cursor() -> None:
+def test_chosen_run_opens_despite_another_cursor_on_the_runs_page() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4", "1", "tab", "end")
         wanted = app.view.selected_run
@@ -616,7 +616,7 @@ def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_h
     play(FakeFeed(), (120, 40), script)
 
 
-def test_all_parts_of_the_overview_show_one_window() -> None:
+def test_all_parts_show_one_window() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for _ in range(12):
             await pilot.press("minus")
@@ -656,12 +656,12 @@ def test_unknown_memory_total_is_no_dash(size: tuple[int, int], *, tells_use: bo
     assert bool(re.search(r"peak \d", screen)) is tells_use
 
 
-def test_where_no_process_is_listed_none_is_offered_to_be_sorted() -> None:
+def test_no_sort_key_without_processes() -> None:
     assert "sort, filter, end" in "\n".join(play(FakeFeed(seconds=20), (120, 40)))
     assert "sort, filter, end" not in "\n".join(play(FakeFeed(seconds=20, processes_count=0), (120, 40)))
 
 
-def test_above_runs_and_programs_both_are_named() -> None:
+def test_heading_names_runs_and_programs() -> None:
     for size in ((80, 24), (100, 30), (160, 50)):
         (head,) = [line for line in play(FakeFeed(seconds=20), size) if re.match(r" +GPU ", line)][:1]
         assert "run" in head
@@ -670,7 +670,7 @@ def test_above_runs_and_programs_both_are_named() -> None:
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
-def test_two_rows_of_processes_stand_below_their_headings_and_the_head_counts_the_others(gpus: int) -> None:
+def test_process_rows_have_headings_and_a_count(gpus: int) -> None:
     lines = play(FakeFeed(gpus=gpus, processes_count=9), (80, 24))
     at = next(place for place, line in enumerate(lines) if line.startswith(" Processes "))
     assert lines[at].startswith(" Processes  9 by memory  +7 ▼ ")
@@ -700,7 +700,7 @@ class Flickering(FakeFeed):
 
 
 @pytest.mark.parametrize(("part", "title"), [("gpus", "GPU"), ("runs", "run"), ("processes", "PID")])
-def test_a_column_stays_when_its_values_are_unknown_for_a_second(part: str, title: str) -> None:
+def test_column_stays_when_values_are_unknown_for_a_second(part: str, title: str) -> None:
     view, feed = View(), Flickering(gpus=4, first=600, seconds=605)
     table = getattr(OverviewPage(view), part)
     headings: list[str] = []

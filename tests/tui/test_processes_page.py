@@ -87,7 +87,7 @@ async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-def test_a_process_opens_with_its_history_and_escape_closes_it() -> None:
+def test_process_opens_with_history_and_escape_closes_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "slash", *"pid:1000", "enter", "enter")
         await read(app, pilot)
@@ -104,11 +104,11 @@ def test_a_process_opens_with_its_history_and_escape_closes_it() -> None:
 
 
 @pytest.mark.parametrize("cells", [1, 5])
-def test_a_filter_is_typed_in_a_terminal_of_hardly_any_columns(cells: int) -> None:
+def test_filter_can_be_typed_in_very_few_columns(cells: int) -> None:
     page(recent(), (cells, 10), "slash", *"train")
 
 
-def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_gives_it_the_page() -> None:
+def test_process_under_the_cursor_is_previewed() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "down")
         await read(app, pilot)
@@ -129,7 +129,7 @@ def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_g
     play(recent(processes_count=3), (200, 50), script)
 
 
-def test_of_a_recording_without_processes_no_key_and_no_heading_of_them_is_there() -> None:
+def test_recording_without_processes_offers_no_keys() -> None:
     lines = page(recent(source="replay", label="REPLAY x.csv", processes_count=0), (160, 50))
     whole = "\n".join(lines)
     assert "this recording has no process data" in whole
@@ -149,7 +149,7 @@ class Ending(FakeFeed):
         return others if second < 32 else (*others, again._replace(started=START + 31.0, name="another"))
 
 
-def test_a_process_that_ends_stays_open_and_says_that_it_is_gone() -> None:
+def test_ended_process_stays_open_and_says_so() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "slash", *"pid:1666", "enter", "enter")
         for gone in (False, True, True, True, True):
@@ -186,7 +186,7 @@ def test_every_size_and_state_fits(size: tuple[int, int], keys: tuple[str, ...])
         assert "gpumon" in lines[0]
 
 
-def test_every_column_sorts_by_its_heading_and_again_the_other_way_round() -> None:
+def test_headings_sort_both_ways() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
         line = next(place for place, words in enumerate(text(app)) if "program" in words)
@@ -204,7 +204,7 @@ def test_every_column_sorts_by_its_heading_and_again_the_other_way_round() -> No
     play(recent(), (120, 40), script)
 
 
-def test_the_column_by_which_it_is_sorted_is_always_there_and_marked() -> None:
+def test_sort_column_is_always_shown_and_marked() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
         page = app.page
@@ -218,7 +218,7 @@ def test_the_column_by_which_it_is_sorted_is_always_there_and_marked() -> None:
     play(recent(), (40, 24), script)
 
 
-def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> None:
+def test_sort_list_sorts_and_is_remembered() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "o")
         assert "Sort by" in "\n".join(text(app))
@@ -242,7 +242,7 @@ class Begun(FakeFeed):
         return known if self.is_known else tuple(one._replace(cpu_utilization=nan) for one in known)
 
 
-def test_a_key_sorts_by_a_column_that_has_no_value_yet() -> None:
+def test_key_sorts_by_a_column_without_values_yet() -> None:
     feed = Begun(seconds=3)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -257,7 +257,7 @@ def test_a_key_sorts_by_a_column_that_has_no_value_yet() -> None:
     play(feed, (160, 40), script)
 
 
-def test_the_order_is_kept_for_the_next_time(tmp_path: Path) -> None:
+def test_order_is_kept_between_sessions(tmp_path: Path) -> None:
     def after(*keys: str) -> list[int]:
         found: list[int] = []
 
@@ -278,7 +278,7 @@ def test_the_order_is_kept_for_the_next_time(tmp_path: Path) -> None:
     assert after()[:3] == [1666, 1296, 1777], "by memory, where there is no such column"
 
 
-def test_a_filter_counts_with_each_letter_and_can_be_taken_back() -> None:
+def test_filter_counts_and_clears() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "slash", *"mem", "greater_than_sign", *"10")
         assert "14 of 24" in in_title(text(app))
@@ -301,7 +301,7 @@ def test_letters_of_a_filter_are_no_keys() -> None:
     assert "3 Processes" in lines[-1]
 
 
-def test_a_filter_that_matches_nothing_says_which_term_hides_how_many() -> None:
+def test_empty_filter_result_names_the_hiding_terms() -> None:
     lines = page(recent(), (120, 40), "slash", *"python", "space", "m", "e", "m", "greater_than_sign", *"99")
     said = "\n".join(lines)
     assert "0 of 24" in said
@@ -321,7 +321,7 @@ def test_the_footer_offers_to_end_processes_but_not_users() -> None:
     play(recent(source="nvml", label=""), (200, 50), script)
 
 
-def test_totals_by_user_open_into_the_processes_of_one() -> None:
+def test_total_of_a_user_opens_its_processes() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "u")
         shown = text(app)
@@ -334,7 +334,7 @@ def test_totals_by_user_open_into_the_processes_of_one() -> None:
     play(recent(), (120, 40), script)
 
 
-def test_the_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
+def test_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "down", "j")
         of = app.page
@@ -350,7 +350,7 @@ def test_the_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
     play(recent(), (120, 40), script)
 
 
-def test_a_process_that_was_selected_on_another_page_is_under_the_cursor() -> None:
+def test_selection_of_another_page_is_under_the_cursor() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         app.view.selected_process = (1629, "GPU-0003")
         await pilot.press("3")
@@ -361,7 +361,7 @@ def test_a_process_that_was_selected_on_another_page_is_under_the_cursor() -> No
     play(recent(), (120, 40), script)
 
 
-def test_a_click_takes_a_row_and_the_wheel_moves() -> None:
+def test_click_selects_a_row_and_a_switch() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
         row = next(place for place, line in enumerate(text(app)) if " 1296 " in line)
@@ -374,19 +374,19 @@ def test_a_click_takes_a_row_and_the_wheel_moves() -> None:
     play(recent(), (120, 40), script)
 
 
-def test_what_no_frame_has_room_for_is_said() -> None:
+def test_dropped_processes_are_counted() -> None:
     assert "12 more have no room" in in_title(page(recent(left_out=(12, 0)), (80, 24)))
     assert "+12" in in_title(page(recent(left_out=(12, 0)), (40, 20)))
 
 
-def test_a_row_is_copied_in_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copied_row_has_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
     monkeypatch.setattr(GpumonApp, "copy_to_clipboard", lambda self, words: copied.append(words))
     assert "copied" in "\n".join(page(recent(), (120, 40), "y"))
     assert copied[0].split("\t")[:4] == ["1666", "4", "carol", "22.4"]
 
 
-def test_hostile_names_change_nothing_but_themselves() -> None:
+def test_hostile_names_stay_plain_text() -> None:
     for size in ((40, 20), (120, 40)):
         for keys in ((), ("u",), ("t",), ("slash", "x")):
             lines = page(
@@ -408,7 +408,7 @@ class Crowded(FakeFeed):
         )  # fmt: skip
 
 
-def test_an_overview_of_ten_times_the_processes_is_no_more_work_to_draw_again() -> None:
+def test_drawing_the_overview_does_not_depend_on_the_number_of_processes() -> None:
     spent = []
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -420,7 +420,7 @@ def test_an_overview_of_ten_times_the_processes_is_no_more_work_to_draw_again() 
     assert spent[1] < 1.1 * spent[0], spent
 
 
-def test_of_two_thousand_processes_only_what_is_on_screen_is_drawn() -> None:
+def test_only_visible_rows_of_two_thousand_are_drawn() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "end")
         assert "2000" in in_title(text(app))
@@ -440,7 +440,7 @@ def test_of_two_thousand_processes_only_what_is_on_screen_is_drawn() -> None:
     play(feed, (120, 40), script)
 
 
-def test_a_replay_and_a_simulation_name_no_script_of_this_machine() -> None:
+def test_foreign_processes_get_no_local_script_name() -> None:
     class Ours(FakeFeed):
         def processes(self, second: int) -> tuple[Process, ...]:
             one = super().processes(second)[0]
@@ -451,7 +451,7 @@ def test_a_replay_and_a_simulation_name_no_script_of_this_machine() -> None:
     assert "pytest" not in "\n".join(lines)
 
 
-def test_enter_on_a_process_of_the_overview_opens_it() -> None:
+def test_enter_on_the_overview_opens_the_process() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("tab", "tab", "down", "down")
         pid, _ = app.view.selected_process or (0, "")
@@ -462,7 +462,7 @@ def test_enter_on_a_process_of_the_overview_opens_it() -> None:
     play(recent(processes_count=9), (160, 50), script)
 
 
-def test_keys_change_no_table_behind_an_opened_process() -> None:
+def test_keys_do_not_change_a_covered_table() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
         page = app.page
@@ -491,7 +491,7 @@ class Joined(FakeFeed):
         return found
 
 
-def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_chooses() -> None:
+def test_process_window_is_limited_to_known_history() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
         page = app.page
@@ -509,7 +509,7 @@ def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_
     play(feed, (160, 50), script)
 
 
-def test_a_process_has_its_history_of_the_time_since_the_view_began_without_a_daemon() -> None:
+def test_process_history_without_a_daemon() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         feed.advance(250)
         app.poll()
@@ -534,7 +534,7 @@ class Older(FakeFeed):
 
 
 @pytest.mark.parametrize(("before", "is_told"), [(3600.0, True), (0.0, False)])
-def test_charts_say_where_the_history_of_an_older_process_begins(before: float, is_told: bool) -> None:
+def test_charts_say_where_the_history_of_a_process_begins(before: float, is_told: bool) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "enter")
         await read(app, pilot)
@@ -548,7 +548,7 @@ def test_charts_say_where_the_history_of_an_older_process_begins(before: float, 
 
 
 @pytest.mark.parametrize("cells", [80, 100, 110, 119, 120, 200])
-def test_the_memory_of_a_process_and_its_peak_are_whole_beside_charts_of_any_width(cells: int) -> None:
+def test_memory_and_peak_are_whole_at_any_width(cells: int) -> None:
     facts = [ProcessFact("GPU memory", "139.8 GiB, peak 139.8 GiB")]
     process = ProcessPicture(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none")
     lines = process_lines(process, margin(cells), cells, 20)
@@ -556,7 +556,7 @@ def test_the_memory_of_a_process_and_its_peak_are_whole_beside_charts_of_any_wid
 
 
 @pytest.mark.parametrize(("rows", "is_whole"), [(22, True), (14, False)])
-def test_a_long_command_line_of_an_opened_process_is_whole_or_ends_with_an_ellipsis(rows: int, is_whole: bool) -> None:
+def test_long_command_line_is_whole_or_ends_with_an_ellipsis(rows: int, is_whole: bool) -> None:
     words = [f"--option-{number}" for number in range(20)]
     facts = [ProcessFact(name, "known") for name in ("run", "epoch", "GPU memory", "host memory")]
     facts.append(ProcessFact("command", " ".join(words), rows=6))
@@ -577,7 +577,7 @@ class Named(FakeFeed):
 
 
 @pytest.mark.parametrize("cells", [100, 120, 140, 160, 200])
-def test_a_program_of_twenty_letters_is_whole_and_so_are_its_run_its_user_and_its_pid(cells: int) -> None:
+def test_long_program_name_is_whole(cells: int) -> None:
     lines = page(Named(processes_count=4, users=2 * ("magdalen",), seconds=900), (cells, 24))
     row = next(line for line in lines if " 1000 " in line)
     assert row.endswith(f"  {Named.program}")
@@ -588,14 +588,14 @@ def test_a_program_of_twenty_letters_is_whole_and_so_are_its_run_its_user_and_it
 
 
 @pytest.mark.parametrize("order", [one.name for one in ORDERS])
-def test_a_program_has_room_for_fourteen_letters_in_any_order_of_a_table(order: str) -> None:
+def test_program_column_has_fourteen_cells_in_any_order(order: str) -> None:
     for cells in range(60, 121):
         for columns in (COLUMNS, tuple(one for one in COLUMNS if one.name not in ("enc", "dec", "job"))):
             (room,) = (one.column.cells for one in place_columns(columns, cells, order) if one.column.key == "program")
             assert room >= len("jupyter-kernel"), (cells, room)
 
 
-def test_the_column_of_epochs_has_room_for_the_last_one_of_the_longest_plan() -> None:
+def test_epoch_column_fits_the_longest_plan() -> None:
     class Long(Named):
         def runs(self, second: int) -> tuple[Run, ...]:
             plans = {"id-0": (9, 10000), "id-1": (1, 3)}
@@ -606,7 +606,7 @@ def test_the_column_of_epochs_has_room_for_the_last_one_of_the_longest_plan() ->
     assert lines[4][:130].find("10/10000") + len("10/10000") == first + len("epoch"), "no form needs more room later"
 
 
-def test_a_column_stays_once_a_process_has_had_something_for_it() -> None:
+def test_column_stays_after_its_values_are_gone() -> None:
     class Video(FakeFeed):
         def processes(self, second: int) -> tuple[Process, ...]:
             return tuple(one._replace(decoder_utilization=0.1 * (second % 2)) for one in super().processes(second))

@@ -133,7 +133,7 @@ OPENED = ("down", "down", "down", "down", "down", "enter")
 COMPARED = ("down", "down", "down", "down", "down", "v", "enter")
 
 
-def test_the_list_has_the_live_runs_and_those_of_the_ledger_each_once(ledger: str) -> None:
+def test_lists_live_and_past_runs_once(ledger: str) -> None:
     lines = shown(ledger, (160, 50))
     assert "2 running  5 past" in "\n".join(lines)
     rows = [line for line in lines if re.match(r"^[▌ ] [▸●▲○] ", line)]
@@ -146,7 +146,7 @@ def test_the_list_has_the_live_runs_and_those_of_the_ledger_each_once(ledger: st
     assert rows[5].endswith("fine")
 
 
-def test_a_run_that_frames_and_the_ledger_tell_of_is_one_row_with_what_both_know(tmp_path: Path) -> None:
+def test_a_run_in_frames_and_ledger_is_one_row(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "id-0", 3, course=False, state=RunState.RUNNING)
     lines = shown(str(book.path), (160, 50))
@@ -155,7 +155,7 @@ def test_a_run_that_frames_and_the_ledger_tell_of_is_one_row_with_what_both_know
     assert "90%" in row, "as the ledger has measured"
 
 
-def test_runs_of_a_silent_daemon_are_unseen_and_not_running() -> None:
+def test_runs_of_a_silent_daemon_are_unseen() -> None:
     silent = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
     lines = play(recent(live=silent), (160, 50), keys_then("4"))
     rows = [line for line in lines if re.match(r"^[▌ ] [▸●▲○] ", line)]
@@ -172,7 +172,7 @@ def keys_then(*keys: str) -> Script:
     return script
 
 
-def test_an_opened_run_of_a_recording_goes_on_by_the_clock_of_the_recording(tmp_path: Path) -> None:
+def test_opened_run_of_a_recording_uses_the_clock_of_the_recording(tmp_path: Path) -> None:
     """Its ledger was written 5 s before the moment on screen, and is not older at its end, nor hours later."""
     end = float(START + 699)
     with Book(tmp_path) as book:
@@ -190,7 +190,7 @@ def test_an_opened_run_of_a_recording_goes_on_by_the_clock_of_the_recording(tmp_
         assert "not finished" not in "\n".join(lines)
 
 
-def test_an_epoch_of_a_run_is_not_running_while_its_daemon_is_silent(tmp_path: Path) -> None:
+def test_an_epoch_is_not_running_while_the_daemon_is_silent(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "id-0", 3, began=NOW - 35, course=False, state=RunState.RUNNING, seconds=10)
         book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
@@ -213,13 +213,13 @@ def of_frames_and_ledger(directory: Path, feed: FakeFeed, player: FakePlayer | N
     return [line for line in lines if re.match(r"^[▌ ] *e\d+ ", line)]
 
 
-def test_epochs_below_the_list_are_those_of_the_opened_run_in_a_recording_too(tmp_path: Path) -> None:
+def test_epochs_below_the_list_come_from_the_ledger_of_a_recording(tmp_path: Path) -> None:
     feed = recent(gpus=5, source="replay", label="REPLAY x.gpumon")
     below = of_frames_and_ledger(tmp_path, feed, FakePlayer())
     assert any(re.search(r"e2 .* 3\d%", line) for line in below), below
 
 
-def test_after_a_seek_no_answer_of_the_ledger_of_before_is_shown(tmp_path: Path) -> None:
+def test_seek_drops_answers_of_the_previous_ledger(tmp_path: Path) -> None:
     paths = []
     for run_id in ("beyond-1", "past-2"):
         with Book(tmp_path / run_id) as book:
@@ -241,19 +241,19 @@ def test_after_a_seek_no_answer_of_the_ledger_of_before_is_shown(tmp_path: Path)
     play(feed, (160, 50), script, player=player, ledgers=lambda: Ledgers(paths[:1]))
 
 
-def test_an_open_epoch_below_the_list_goes_on_with_the_frames(tmp_path: Path) -> None:
+def test_open_epoch_below_the_list_follows_the_frames(tmp_path: Path) -> None:
     """A ledger is read every ten seconds, and may have been read as the epoch began."""
     (row, *_) = of_frames_and_ledger(tmp_path, recent(gpus=5), None)
     assert re.match(r"^ +e7 ▸ +20 s ", row), row
 
 
-def test_all_values_of_the_open_epoch_of_an_opened_run_are_of_one_moment(tmp_path: Path) -> None:
+def test_values_of_an_open_epoch_are_of_one_time(tmp_path: Path) -> None:
     (row, before, *_) = of_frames_and_ledger(tmp_path, recent(gpus=5), None, "enter", "enter")
     assert re.match(r"^[▌ ] +e7 ▸ +35 ms ", row), "its energy is not of the 20 s that frames tell of"
     assert re.match(r"^ +e6 +10 s ", before)
 
 
-def test_the_list_says_until_when_its_ledger_has_the_energy_of_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_list_shows_the_time_of_the_ledger_values(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "open-1", 3, began=NOW - 100, state=RunState.RUNNING)
         book.db.execute("UPDATE run SET updated = ?", (round((NOW - 7) * SECOND),))
@@ -264,7 +264,7 @@ def test_the_list_says_until_when_its_ledger_has_the_energy_of_a_run_that_goes_o
     assert not any("until" in line for line in over)
 
 
-def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None:
+def test_run_without_ledger_shows_epochs_of_frames() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("tab", "down", "enter")
         await pilot.pause()
@@ -282,7 +282,7 @@ def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None
     play(recent(), (160, 50), script)
 
 
-def test_a_run_that_goes_on_tells_of_its_ranks_its_memory_and_that_it_was_resumed(ledger: str) -> None:
+def test_live_run_shows_ranks_memory_and_resumption(ledger: str) -> None:
     lines = shown(ledger, (160, 50))
     (facts,) = (line for line in lines if "1 rank on GPU 4" in line)
     assert "resumed from epoch" in facts
@@ -292,7 +292,7 @@ def test_a_run_that_goes_on_tells_of_its_ranks_its_memory_and_that_it_was_resume
     assert sum(bool(re.match(r"^ +[0-3] +\d+  [0-3] +\d \(\d/90\)  train ", line)) for line in lines) == 4, "its ranks"
 
 
-def test_a_past_run_under_the_cursor_is_told_of_below_the_list(ledger: str) -> None:
+def test_past_run_under_the_cursor_is_previewed(ledger: str) -> None:
     lines = shown(ledger, (160, 50), *OPENED[:-1])
     list_ends = next(place for place, line in enumerate(lines) if "↵ open" in line)
     below = "\n".join(lines[list_ends:])
@@ -305,7 +305,7 @@ def test_a_past_run_under_the_cursor_is_told_of_below_the_list(ledger: str) -> N
     assert any(re.match(r"^ +e32 +\d+", line) for line in lines)
 
 
-def test_runs_that_the_cursor_passes_are_not_all_read(ledger: str) -> None:
+def test_runs_passed_by_the_cursor_are_not_read(ledger: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await settled(app, pilot)
@@ -322,7 +322,7 @@ def test_runs_that_the_cursor_passes_are_not_all_read(ledger: str) -> None:
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
-def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path) -> None:
+def test_only_the_last_opened_runs_stay_cached(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         for place in range(OPENED_KEPT + 2):
             training(book, f"r-{place}", 1, began=BEGAN - 100 * place, course=False)
@@ -334,13 +334,13 @@ def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path)
     assert [one is not None for one in known] == [False, False, *[True] * OPENED_KEPT]
 
 
-def test_columns_of_which_no_run_knows_anything_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     lines = play(recent(), (200, 50), keys_then("4"))
     (heading,) = (line for line in lines if "started" in line)
     assert not {"util", "wait", "energy"} & set(heading.split()), "no ledger"
 
 
-def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_end(tmp_path: Path) -> None:
+def test_only_settled_runs_are_cached_for_long(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "over-1", 2, course=False)
         training(book, "open-1", 2, course=False, state=RunState.RUNNING)
@@ -359,7 +359,7 @@ def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_en
     assert fresh.opened("open-1", is_over=False).expires - now < ACTIVE_VALID_FOR, "beside its row in the list"
 
 
-def test_a_run_that_was_just_killed_is_read_again_until_its_ledger_has_all_of_it(
+def test_a_killed_run_is_read_until_its_ledger_is_complete(
     tmp_path: Path,
 ) -> None:
     with Book(tmp_path) as book:
@@ -380,7 +380,7 @@ def test_a_run_that_was_just_killed_is_read_again_until_its_ledger_has_all_of_it
     assert kept.queries.cached(("opened", "dead-1", True)).expires - monotonic() > ACTIVE_VALID_FOR
 
 
-def test_a_run_that_is_opened_is_read_anew_whatever_is_known_of_it(tmp_path: Path) -> None:
+def test_opening_a_run_reads_it_again(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "open-1", 2, course=False, state=RunState.RUNNING)
         training(book, "over-1", 2, course=False)
@@ -396,7 +396,7 @@ def test_a_run_that_is_opened_is_read_anew_whatever_is_known_of_it(tmp_path: Pat
     assert kept.queries.cached(("opened", "open-1", False)).result, "which is shown until then"
 
 
-def test_an_opened_run_that_goes_on_says_until_when_its_ledger_tells_of_it(tmp_path: Path) -> None:
+def test_opened_active_run_shows_the_time_of_its_ledger(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "open-1", 2, course=False, state=RunState.RUNNING)
         training(book, "over-1", 2, course=False, began=BEGAN - 4000)
@@ -407,7 +407,7 @@ def test_an_opened_run_that_goes_on_says_until_when_its_ledger_tells_of_it(tmp_p
     assert not any("until" in line for line in shown(str(book.path), (160, 50), "slash", *"over-1", "enter", "enter"))
 
 
-def test_a_verdict_without_room_for_its_share_leaves_it_out_and_never_what_it_is_of(ledger: str) -> None:
+def test_verdict_drops_its_share_before_its_subject(ledger: str) -> None:
     def verdict(width: int) -> str:
         (line,) = (line for line in shown(ledger, (width, 24)) if "vit-base" in line)
         return line[line.index("waits") :].strip()
@@ -416,7 +416,7 @@ def test_a_verdict_without_room_for_its_share_leaves_it_out_and_never_what_it_is
     assert verdict(80) == "waits for data"
 
 
-def test_the_energies_of_the_list_have_one_unit_whatever_the_filter_leaves(tmp_path: Path) -> None:
+def test_energies_of_the_list_have_one_unit(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         for name, seconds in (("large-1", 20.0), ("small-2", 0.02)):
             training(book, name, 5, seconds=seconds)
@@ -430,7 +430,7 @@ def test_the_energies_of_the_list_have_one_unit_whatever_the_filter_leaves(tmp_p
     assert re.search(r"small .*? [\d.]+ J ", page), "by itself it has a unit of its own"
 
 
-def test_an_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:
+def test_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:
     lines = shown(ledger, (320, 90), *OPENED)
     with Ledger(ledger) as opened:
         told = list(run_text.lines(opened.record("resnet50-9c1e", phases=True), float(NOW), 0))
@@ -448,7 +448,7 @@ def test_an_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:
     assert any(line.strip("▌ ").startswith("evaluate ×3") for line in lines), "and each phase of what is between"
 
 
-def test_the_energy_of_an_epoch_is_told_apart_from_that_of_a_long_run(tmp_path: Path) -> None:
+def test_energy_of_an_epoch_is_visible_beside_a_long_run(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "long-1", 1200, course=False)
     lines = shown(str(book.path), (160, 50), "end", "enter")
@@ -457,13 +457,13 @@ def test_the_energy_of_an_epoch_is_told_apart_from_that_of_a_long_run(tmp_path: 
     assert any(re.search(r"^ +all .* kWh", line) for line in lines)
 
 
-def test_what_is_not_recorded_is_said_of_a_simulation(tmp_path: Path) -> None:
+def test_simulation_says_that_epochs_are_not_recorded(tmp_path: Path) -> None:
     lines = shown(str(tmp_path / "none.sqlite"), (160, 50), "enter", feed=recent(gpus=5, source="sim"))
     assert any("No ledger has the epochs of a simulation or a recording" in line for line in lines)
     assert not any("start 'gpumon daemon'" in line for line in lines)
 
 
-def test_an_epoch_has_its_change_against_the_one_before(ledger: str) -> None:
+def test_epoch_shows_its_change(ledger: str) -> None:
     lines = [line[:150] for line in shown(ledger, (320, 90), *OPENED)]
     (row,) = (cells(line) for line in lines if re.match(r"^[▌ ] *e1 ", line))
     with Ledger(ledger) as opened:
@@ -474,7 +474,7 @@ def test_an_epoch_has_its_change_against_the_one_before(ledger: str) -> None:
     assert not any(cell.startswith(("+", "−")) for cell in oldest), "the first has none before"
 
 
-def test_a_verdict_is_that_of_the_house_and_stands_above_the_table_too(ledger: str) -> None:
+def test_verdict_is_shown_in_rows_and_above_the_table(ledger: str) -> None:
     lines = shown(ledger, (160, 50), "down", "down", "down", "down", "enter")
     assert any("△ Waits for data 3" in line and "Add DataLoader workers" in line for line in lines)
     assert sum("waits for data" in line for line in lines if re.match(r"^[▌ ] *e\d+ ", line)) == 12
@@ -482,7 +482,7 @@ def test_a_verdict_is_that_of_the_house_and_stands_above_the_table_too(ledger: s
     assert any("▲ Died in epoch" in line for line in lines)
 
 
-def test_sentences_about_runs_are_whole_on_a_narrow_screen(ledger: str) -> None:
+def test_sentences_are_whole_on_a_narrow_screen(ledger: str) -> None:
     def said(*keys: str) -> str:
         return " ".join(" ".join(shown(ledger, (80, 60), *keys)).split())
 
@@ -493,7 +493,7 @@ def test_sentences_about_runs_are_whole_on_a_narrow_screen(ledger: str) -> None:
     assert "no daemon read the CPU packages during most of them" in compared or "CPU energy" not in compared
 
 
-def test_the_cursor_of_the_table_is_that_of_the_curves(ledger: str) -> None:
+def test_cursor_of_table_and_curves_agree(ledger: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for key in ("4", *OPENED):
             await pilot.press(key)
@@ -511,7 +511,7 @@ def test_the_cursor_of_the_table_is_that_of_the_curves(ledger: str) -> None:
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
-def test_curves_in_place_of_a_table_have_the_margins_of_all_else(ledger: str) -> None:
+def test_curves_in_place_of_the_table_keep_the_margins(ledger: str) -> None:
     size, margin = (120, 40), 2
     lines = shown(ledger, size, *OPENED, "c")
     curves = lines[next(place for place, line in enumerate(lines) if "by epoch" in line) : -1]
@@ -519,7 +519,7 @@ def test_curves_in_place_of_a_table_have_the_margins_of_all_else(ledger: str) ->
     assert all(line[:margin].strip() == "" and len(line) <= size[0] - margin for line in curves)
 
 
-def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger: str) -> None:
+def test_comparison_matches_runs_compare(ledger: str) -> None:
     lines = shown(ledger, (160, 50), *COMPARED)
     screen = "\n".join(lines)
     with Ledger(ledger) as opened:
@@ -539,7 +539,7 @@ def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger
 
 
 @pytest.mark.parametrize("is_ascii", [False, True])
-def test_without_colors_the_letter_of_its_run_stands_on_each_line_of_a_comparison(ledger: str, is_ascii: bool) -> None:
+def test_comparison_marks_lines_by_letters_without_colors(ledger: str, is_ascii: bool) -> None:
     look = Appearance(depth=ColorDepth.NONE, is_ascii=is_ascii)
     plain = shown(ledger, (160, 60), *COMPARED, appearance=look)
     who = [line for line in plain if "resnet50-" in line and "epochs" in line][:2]
@@ -553,7 +553,7 @@ def test_without_colors_the_letter_of_its_run_stands_on_each_line_of_a_compariso
     assert not re.search("[AB]", "".join(colored[first + 1 : -1])), "colors tell them apart"
 
 
-def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -> None:
+def test_headlines_match_the_comparison_table(ledger: str) -> None:
     lines = shown(ledger, (160, 50), *COMPARED)
     with Ledger(ledger) as opened:
         records = [opened.record(run, phases=False) for run in ("resnet50-77ab", "resnet50-9c1e")]
@@ -578,7 +578,7 @@ def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -
     assert lines[3].endswith(" epochs")
 
 
-def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> None:
+def test_noise_between_epochs_is_no_headline(ledger: str) -> None:
     with Ledger(ledger) as opened:
         record = opened.record("resnet50-9c1e", phases=False)
     epochs = [epoch._replace(seconds=epoch.seconds + 0.01 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs]
@@ -592,7 +592,7 @@ def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> 
     assert not any(one.unit == "×" for one in headlines(unclear)), "the table has it"
 
 
-def test_values_of_two_runs_side_by_side_have_one_unit_and_one_precision(ledger: str) -> None:
+def test_compared_values_share_unit_and_precision(ledger: str) -> None:
     with Ledger(ledger) as opened:
         first, other = (opened.record(run, phases=False) for run in ("resnet50-77ab", "resnet50-9c1e"))
     comparison = compare.compare((first, other))
@@ -602,7 +602,7 @@ def test_values_of_two_runs_side_by_side_have_one_unit_and_one_precision(ledger:
     assert _compared_row(replace(pace, medians=(4.0, 11.5)), single=False).values == ("4.00", "11.50")
 
 
-def test_settings_that_are_equal_stand_behind_a_key_and_all_are_sorted(ledger: str) -> None:
+def test_equal_settings_are_hidden_until_asked_for(ledger: str) -> None:
     hidden, told = shown(ledger, (80, 24), *COMPARED), shown(ledger, (80, 24), *COMPARED, "d")
     assert not any("optimizer sgd" in line for line in hidden)
     assert any("optimizer sgd" in line for line in told)
@@ -612,7 +612,7 @@ def test_settings_that_are_equal_stand_behind_a_key_and_all_are_sorted(ledger: s
 
 
 @pytest.mark.parametrize("width", [38, 80])
-def test_of_too_few_epochs_no_difference_is_told_without_that_doubt(tmp_path: Path, width: int) -> None:
+def test_comparison_of_few_epochs_says_so(tmp_path: Path, width: int) -> None:
     with Book(tmp_path) as book:
         for run, seconds in (("a-1", 10), ("b-2", 13)):
             training(book, run, 2, seconds=seconds)
@@ -625,7 +625,7 @@ def test_of_too_few_epochs_no_difference_is_told_without_that_doubt(tmp_path: Pa
     assert "In brackets" not in text, "there are none"
 
 
-def test_a_comparison_that_is_longer_than_the_screen_says_so_and_is_scrolled(ledger: str) -> None:
+def test_long_comparison_scrolls(ledger: str) -> None:
     first = shown(ledger, (80, 24), *COMPARED)
     assert re.fullmatch(r" +\+\d+ ▼", first[-2])
     last = shown(ledger, (80, 24), *COMPARED, "end")
@@ -634,7 +634,7 @@ def test_a_comparison_that_is_longer_than_the_screen_says_so_and_is_scrolled(led
     assert not any("▼" in line or "▲" in line for line in shown(ledger, (160, 50), *COMPARED)[2:-1])
 
 
-def test_escape_closes_the_innermost_thing(ledger: str) -> None:
+def test_escape_closes_the_innermost_part(ledger: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for key in ("4", *COMPARED):
             await pilot.press(key)
@@ -655,7 +655,7 @@ def test_escape_closes_the_innermost_thing(ledger: str) -> None:
     play(recent(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
-def test_a_filter_counts_as_it_is_typed_and_says_what_it_hides(ledger: str) -> None:
+def test_filter_counts_matches_while_typing(ledger: str) -> None:
     lines = shown(ledger, (80, 24), "slash", "f", "r", "a", "n", "k")
     assert "/ frank▏  2 of 7" in "\n".join(lines)
     assert not any("resnet50" in line for line in lines)
@@ -664,7 +664,7 @@ def test_a_filter_counts_as_it_is_typed_and_says_what_it_hides(ledger: str) -> N
     assert not any(" now ──" in line for line in none), "of a run that is hidden nothing stands below"
 
 
-def test_runs_are_sorted_by_a_key_and_by_a_click_on_a_heading(ledger: str) -> None:
+def test_runs_sort_by_key_and_by_click(ledger: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await settled(app, pilot)
@@ -686,9 +686,7 @@ def test_runs_are_sorted_by_a_key_and_by_a_click_on_a_heading(ledger: str) -> No
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
-def test_a_report_is_a_new_file_each_time_and_its_path_is_said(
-    ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_report_is_a_new_file(ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -703,9 +701,7 @@ def test_a_report_is_a_new_file_each_time_and_its_path_is_said(
     assert first.read_bytes() == b"mine"
 
 
-def test_a_report_that_cannot_be_written_says_why_and_what_to_do(
-    ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_report_says_why(ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getcwd", lambda: "/nowhere/at/all")
     screen = "\n".join(shown(ledger, (200, 50), *OPENED, "r"))
     assert "cannot write /nowhere/at/all/gpumon-resnet50-9c1e.html" in screen
@@ -731,7 +727,7 @@ def refusing(directory: str) -> Any:
     return opened
 
 
-def test_no_report_is_begun_where_the_directory_is_gone(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_report_without_a_working_directory(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone() -> str:
         raise FileNotFoundError(2, "No such file or directory")
 
@@ -739,16 +735,14 @@ def test_no_report_is_begun_where_the_directory_is_gone(ledger: str, monkeypatch
     assert "no report: the working directory no longer exists" in shown(ledger, (160, 50), *OPENED, "r")[-1]
 
 
-def test_the_name_of_a_report_is_told_first_where_its_path_has_no_room(
-    ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_shows_its_file_name_first(ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 60)
     deep.mkdir()
     monkeypatch.chdir(deep)
     assert any("Report: gpumon-resnet50-9c1e.html in /" in line for line in shown(ledger, (80, 24), *OPENED, "r"))
 
 
-def test_where_there_is_no_ledger_the_page_says_so_and_has_the_live_runs(tmp_path: Path) -> None:
+def test_page_without_a_ledger_has_the_live_runs(tmp_path: Path) -> None:
     lines = shown(str(tmp_path / "none.sqlite"), (80, 24))
     assert sum(line[2:3] == "▸" or line[1:2] == "▸" for line in lines) == 2
     opened = "\n".join(shown(str(tmp_path / "none.sqlite"), (80, 24), "enter", feed=recent(gpus=5, source="nvml")))
@@ -768,7 +762,7 @@ def test_hostile_text_of_a_ledger_stays_text(size: tuple[int, int], tmp_path: Pa
         assert all(len(line) <= size[0] for line in lines)
 
 
-def test_diverged_metrics_and_unknown_values_leave_gaps_and_no_zero(tmp_path: Path) -> None:
+def test_diverged_metrics_and_unknown_values_are_gaps(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "nan-1", 6, course=False)
         book.db.execute("UPDATE epoch SET metrics = '{\"loss\": NaN}' WHERE ordinal > 2")
@@ -781,7 +775,7 @@ def test_diverged_metrics_and_unknown_values_leave_gaps_and_no_zero(tmp_path: Pa
     assert any("diverged in 3 epochs" in line for line in lines)
 
 
-def test_nothing_is_said_to_be_fine_of_which_nothing_was_measured(tmp_path: Path) -> None:
+def test_nothing_unmeasured_is_called_fine(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "cpu-1", 4, course=False)
         book.db.execute("DELETE FROM usage")
@@ -794,7 +788,7 @@ def test_nothing_is_said_to_be_fine_of_which_nothing_was_measured(tmp_path: Path
     assert not any("Utilization" in line for line in lines), "no empty picture of what nobody measured"
 
 
-def test_of_two_thousand_runs_and_five_thousand_epochs_only_what_is_on_screen_is_drawn(tmp_path: Path) -> None:
+def test_only_visible_rows_of_thousands_are_drawn(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         book.db.execute("PRAGMA synchronous = OFF")
         for place in range(2000):
@@ -824,7 +818,7 @@ def test_of_two_thousand_runs_and_five_thousand_epochs_only_what_is_on_screen_is
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
 
 
-def test_a_run_and_a_comparison_of_more_epochs_take_no_more_work_to_draw(tmp_path: Path) -> None:
+def test_drawing_does_not_depend_on_the_number_of_epochs(tmp_path: Path) -> None:
     """Drawn for the first time, as after each answer: what takes a look at every epoch is made where it is read."""
     spent = []
     for epochs in (400, 4000):
@@ -845,7 +839,7 @@ def test_a_run_and_a_comparison_of_more_epochs_take_no_more_work_to_draw(tmp_pat
         assert many < 1.3 * few, spent
 
 
-def test_a_comparison_by_time_joins_neighbors_only() -> None:
+def test_comparison_by_time_joins_neighbors_only() -> None:
     curve = EpochCurve([0.0, 1.0, 1.01, 4.0, 5.0, 10.0], [5.0, 3.0, nan, 2.0, 4.0, 9.0], (2.0, 9.0))
     found = _time_points(curve, 10.0, 10)
     assert found[:3] == [5.0, 4.0, 3.0], "an epoch without a value hides no other in its cell"
@@ -854,7 +848,7 @@ def test_a_comparison_by_time_joins_neighbors_only() -> None:
     assert found[-1] == 9.0
 
 
-def test_a_copied_row_has_its_cells_apart_by_tabs(ledger: str) -> None:
+def test_copied_row_is_separated_by_tabs(ledger: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for key in ("4", *OPENED):
             await pilot.press(key)
@@ -865,7 +859,7 @@ def test_a_copied_row_has_its_cells_apart_by_tabs(ledger: str) -> None:
     play(recent(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
-def test_what_holds_for_an_epoch_is_level_over_it_and_a_gap_stays_one() -> None:
+def test_level_points_keep_gaps() -> None:
     assert level_points([0.2, 0.8], 4) == [0.2, 0.2, 0.8, 0.8]
     gap = level_points([0.2, nan, 0.8], 6)
     assert gap[:2] + gap[4:] == [0.2, 0.2, 0.8, 0.8]
@@ -877,7 +871,7 @@ def test_what_holds_for_an_epoch_is_level_over_it_and_a_gap_stays_one() -> None:
     assert level_points([], 3)[0] != 0.0
 
 
-def test_a_loss_is_joined_with_its_neighbors_only() -> None:
+def test_interpolated_points_join_neighbors_only() -> None:
     assert interpolated_points([1.0, 3.0], 4) == [1.0, 1.5, 2.5, 3.0]
     assert interpolated_points([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
     gap = interpolated_points([1.0, nan, 3.0], 6)
@@ -887,7 +881,7 @@ def test_a_loss_is_joined_with_its_neighbors_only() -> None:
 
 
 @pytest.mark.parametrize("many", [1, 2, 7, 40, 80, 81, 5000])
-def test_the_cursor_stands_on_its_epoch(many: int) -> None:
+def test_cursor_cell_belongs_to_its_epoch(many: int) -> None:
     cells = 40
     for place in range(0, many, max(1, many // 50)):
         shown = level_points([float(place == one) for one in range(many)], 2 * cells)
@@ -895,7 +889,7 @@ def test_the_cursor_stands_on_its_epoch(many: int) -> None:
         assert max(shown[2 * at : 2 * at + 2]) > 0
 
 
-def test_an_axis_has_round_numbers_around_all_values() -> None:
+def test_logged_axis_has_round_numbers() -> None:
     for values in ([0.22, 2.4], [1.0, 1.0], [-3.0, 8.0], [1e-9, 2e-9], [nan, 0.0], [5e8, 1.9e9], [inf, 0.1, 3.0]):
         axis = logged_axis(values)
         assert all(axis.low <= value <= axis.high for value in values if abs(value) < inf)
@@ -907,7 +901,7 @@ def test_an_axis_has_round_numbers_around_all_values() -> None:
     assert logged_axis([0.22, 2.4]).labels(12, 6) == {0: "3", 4: "2", 7: "1", 11: "0"}
 
 
-def test_an_epoch_of_which_nothing_was_measured_leaves_a_gap_in_the_picture(tmp_path: Path) -> None:
+def test_unmeasured_epochs_are_a_gap_in_the_curve(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "gap-1", 4, course=False)
         book.db.execute("DELETE FROM usage WHERE ordinal IN (1, 2)")
@@ -921,7 +915,7 @@ def test_an_epoch_of_which_nothing_was_measured_leaves_a_gap_in_the_picture(tmp_
     assert min(used) == 0
 
 
-def test_a_recording_says_what_is_true_of_its_runs() -> None:
+def test_log_without_runs_says_so() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await pilot.pause()
@@ -937,7 +931,7 @@ def test_a_recording_says_what_is_true_of_its_runs() -> None:
 
 
 @pytest.mark.parametrize(("steps", "told"), [(0, "0 of 40 epochs done"), (2016, "– of 40 epochs done")])
-def test_an_opened_run_claims_no_number_of_epochs_that_nobody_saw(tmp_path: Path, steps: int, told: str) -> None:
+def test_opened_run_claims_no_unseen_epochs(tmp_path: Path, steps: int, told: str) -> None:
     with Book(tmp_path) as book:
         book.run(epochs=40, base=0)
         book.rank("resnet50-1a2b", steps=steps)
@@ -947,7 +941,7 @@ def test_an_opened_run_claims_no_number_of_epochs_that_nobody_saw(tmp_path: Path
 
 
 @pytest.mark.parametrize(("source", "words"), [("sim", NO_RUN_SIMULATED), ("nvml", NOTHING)])
-def test_a_page_without_runs_says_what_would_bring_some(tmp_path: Path, source: str, words: str) -> None:
+def test_empty_page_names_no_daemon_to_start(tmp_path: Path, source: str, words: str) -> None:
     """Nobody is told to start a daemon that may run, nor a training that a simulation would not have."""
     with Book(tmp_path) as book:
         pass
@@ -969,7 +963,7 @@ def test_a_page_without_runs_says_what_would_bring_some(tmp_path: Path, source: 
         assert "start 'gpumon daemon'" not in lines
 
 
-def test_an_opened_run_says_where_its_utilization_is_of_ticks_alone(tmp_path: Path) -> None:
+def test_opened_run_says_when_utilization_comes_from_ticks(tmp_path: Path) -> None:
     size = (80, 24)
     with Book(tmp_path) as book:
         training(book, "resnet50-9c1e", 3, course=False)
@@ -981,7 +975,7 @@ def test_an_opened_run_says_where_its_utilization_is_of_ticks_alone(tmp_path: Pa
         assert told in "\n".join(shown(str(book.path), size, *opened))
 
 
-def test_epochs_of_a_recording_say_that_their_utilization_is_of_ticks(tmp_path: Path) -> None:
+def test_epochs_of_a_recording_say_when_utilization_comes_from_ticks(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "id-0", 8, began=float(START), course=False, label="REPLAY x.gpumon", state=RunState.RUNNING)
         book.db.execute("UPDATE usage SET utilization_from = 'ticks'")
@@ -990,7 +984,7 @@ def test_epochs_of_a_recording_say_that_their_utilization_is_of_ticks(tmp_path: 
     assert any("Epochs" in line and "util by ticks" in line for line in lines), "\n".join(lines)
 
 
-def test_an_epoch_that_was_hardly_sampled_says_so_in_place_of_a_verdict(tmp_path: Path) -> None:
+def test_partly_sampled_epoch_says_so(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "gap-1", 4, course=False)
         book.db.execute("UPDATE usage SET sampled = 0.03 * seconds WHERE ordinal = 1")
@@ -1002,7 +996,7 @@ def test_an_epoch_that_was_hardly_sampled_says_so_in_place_of_a_verdict(tmp_path
     assert any("1 epoch partly sampled" in line for line in shown(path, (320, 50)))
 
 
-def test_a_run_that_began_long_before_it_was_seen_says_how_much_of_it_was(tmp_path: Path) -> None:
+def test_partly_sampled_run_says_how_much(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "late-1", 4, course=False)
         book.db.execute("UPDATE usage SET sampled = 0.08 * seconds WHERE ordinal = ?", (WHOLE_RUN,))
@@ -1014,7 +1008,7 @@ def test_a_run_that_began_long_before_it_was_seen_says_how_much_of_it_was(tmp_pa
     assert "at most" not in head, "it may have been more"
 
 
-def test_the_peak_of_a_run_that_has_not_ended_is_no_bound_from_above(tmp_path: Path) -> None:
+def test_peak_of_an_active_run_is_a_lower_bound(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "open-1", 3, course=False, state=RunState.RUNNING)
     head = next(line for line in shown(str(book.path), (200, 50), "end", "enter") if "epochs done" in line)
@@ -1022,7 +1016,7 @@ def test_the_peak_of_a_run_that_has_not_ended_is_no_bound_from_above(tmp_path: P
     assert "at most" not in head
 
 
-def test_a_logged_number_in_the_list_is_never_cut_off(tmp_path: Path) -> None:
+def test_logged_number_in_the_list_is_never_truncated(tmp_path: Path) -> None:
     logged = {"a-1": ('{"loss": 8.17e-5}', "loss 8.17e-05 "), "b-1": ('{"loss": 0.001234}', "loss 0.001234 "),
               "c-1": ('{"perplexity": 12.345}', "perple… 12.35 "),
               "d-1": ('{"train_loss": 8.17e-5}', "trai… 8.17e-5 ")}  # fmt: skip
@@ -1035,7 +1029,7 @@ def test_a_logged_number_in_the_list_is_never_cut_off(tmp_path: Path) -> None:
         assert any(f" {name} " in line and f" {told}" in line for line in lines), "\n".join(lines)
 
 
-def test_a_run_of_which_nothing_was_seen_is_not_fine(tmp_path: Path) -> None:
+def test_unsampled_run_is_not_fine(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "before-1", 4, course=False)
         for table in ("usage", "epoch"):
@@ -1048,7 +1042,7 @@ def test_a_run_of_which_nothing_was_seen_is_not_fine(tmp_path: Path) -> None:
     assert "━" not in row, "how far it came by epochs is not known"
 
 
-def test_an_epoch_in_which_a_run_died_is_not_marked_as_the_one_that_goes_on(tmp_path: Path) -> None:
+def test_epoch_of_a_dead_run_is_not_marked_as_active(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         for name, state in (("dead-1", RunState.DIED), ("on-2", RunState.RUNNING)):
             training(book, name, 3, course=False, state=state)
@@ -1060,7 +1054,7 @@ def test_an_epoch_in_which_a_run_died_is_not_marked_as_the_one_that_goes_on(tmp_
         assert any(re.match(rf"^[▌ ] *{sign} ", line) for line in lines), lines
 
 
-def test_what_the_ranks_of_a_run_that_died_did_last_is_not_said_to_be_of_now() -> None:
+def test_ranks_of_a_dead_run_are_dated() -> None:
     class Dead(FakeFeed):
         def runs(self, second: int) -> tuple[Any, ...]:
             return tuple(one._replace(state=RunState.DIED) for one in super().runs(second))
@@ -1070,7 +1064,7 @@ def test_what_the_ranks_of_a_run_that_died_did_last_is_not_said_to_be_of_now() -
     assert not any(" now ──" in line for line in edges)
 
 
-def test_an_epoch_that_is_not_settled_says_that_its_use_may_change(tmp_path: Path) -> None:
+def test_unsettled_epoch_marks_its_values(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         key = book.rank(book.run("net-1"))
         uuid = book.device(key)
@@ -1087,7 +1081,7 @@ def test_an_epoch_that_is_not_settled_says_that_its_use_may_change(tmp_path: Pat
 
 
 @pytest.mark.parametrize("size", [(160, 50), (200, 50)])
-def test_a_long_name_of_a_run_is_told_in_full_where_columns_are_free(size: tuple[int, int]) -> None:
+def test_long_run_name_is_whole_where_there_is_room(size: tuple[int, int]) -> None:
     name = "llama-3-8b-instruct-lora-rank-64"
     feed = recent(run_names=(name, "resnet50"))
     pages = (play(feed, size, keys_then(page)) for page in ("1", "4"))

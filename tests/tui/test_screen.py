@@ -58,14 +58,14 @@ def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None
         assert "Runs" in screen
 
 
-def test_what_a_frame_has_no_room_for_is_counted_beside_the_tables() -> None:
+def test_dropped_processes_and_runs_are_counted() -> None:
     screen = "\n".join(play(FakeFeed(left_out=(12, 45)), (200, 50)))
     assert "Processes  24 and 12 more" in screen
     assert "Runs  2 running, and 45 more" in screen
 
 
 @pytest.mark.parametrize("size", [(200, 50), (80, 24)])
-def test_the_table_of_processes_says_what_cannot_be_seen_here(size: tuple[int, int]) -> None:
+def test_process_table_shows_the_notice_of_its_source(size: tuple[int, int]) -> None:
     notice = "container: processes outside of it have no names here"
     (line,) = (line for line in play(FakeFeed(notice=notice), size) if line.strip().startswith("Processes"))
     assert "container: processes outside" in line
@@ -93,7 +93,7 @@ def processes_of(feed: FakeFeed) -> list[str]:
     return play(feed, (200, 50), script)
 
 
-def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
+def test_jobs_and_containers_have_a_column_if_needed() -> None:
     lines = processes_of(Confined())
     (heading,) = (line for line in lines if "program" in line)
     at = heading.index("job or container")
@@ -114,7 +114,7 @@ class Encoding(FakeFeed):
         )
 
 
-def test_video_engines_have_columns_where_a_process_uses_one_and_no_sample_is_not_0() -> None:
+def test_video_engines_have_columns_if_needed() -> None:
     lines = processes_of(Encoding())
     (heading,) = (line for line in lines if "program" in line)
     at = heading.index("enc %")
@@ -156,7 +156,7 @@ def test_hostile_names_stay_plain_text(size: tuple[int, int]) -> None:
     assert screen.isprintable() or all(line.isprintable() for line in lines)
 
 
-def test_a_click_on_hostile_text_does_nothing_but_select() -> None:
+def test_click_on_hostile_text_only_selects() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         processes = app.pages["Overview"].processes
         await pilot.click("#processes", offset=(60, 4))
@@ -166,7 +166,7 @@ def test_a_click_on_hostile_text_does_nothing_but_select() -> None:
     play(FakeFeed(names=HOSTILE), (160, 50), script)
 
 
-def test_the_selection_follows_its_process() -> None:
+def test_selection_follows_its_process() -> None:
     feed = FakeFeed()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -197,7 +197,7 @@ def test_keys_choose_gpu_and_window() -> None:
     play(FakeFeed(), (80, 24), script)
 
 
-def test_enter_opens_a_run_escape_closes_it_and_the_cursor_stays_on_it() -> None:
+def test_enter_opens_a_run_and_escape_closes_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await appears(app, pilot, " verdict")
@@ -214,7 +214,7 @@ def test_enter_opens_a_run_escape_closes_it_and_the_cursor_stays_on_it() -> None
     play(FakeFeed(), (80, 24), script)
 
 
-def test_a_run_that_failed_says_so_and_why() -> None:
+def test_failed_run_says_why() -> None:
     feed = FakeFeed()
     for frame in feed.frames:
         ended = [run._replace(state=RunState.FAILED) if run.id == "id-1" else run for run in frame.runs]
@@ -224,7 +224,7 @@ def test_a_run_that_failed_says_so_and_why() -> None:
     assert any(re.search("^ +llama-8b-lora .* failed$", line) for line in lines)
 
 
-def test_a_run_that_its_user_stopped_is_interrupted_as_in_every_other_view() -> None:
+def test_stopped_run_is_interrupted_in_every_view() -> None:
     feed = FakeFeed()
     for frame in feed.frames:
         ended = [run._replace(state=RunState.INTERRUPTED) if run.id == "id-1" else run for run in frame.runs]
@@ -265,7 +265,7 @@ def test_no_gpu_is_hidden_without_a_mark(size: tuple[int, int], gpus: int) -> No
     assert len(shown) + more == gpus
 
 
-def test_free_gpus_without_room_are_named_and_the_wheel_reaches_them() -> None:
+def test_hidden_free_gpus_are_named_and_reached_by_the_wheel() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert "+22 ▼ · 4 free: GPU 23, 31, 55, 63" in "\n".join(text(app))
         seen = set(counted(text(app))[0])
@@ -288,7 +288,7 @@ def scrolled(widget: Widget) -> events.MouseScrollDown:
     return events.MouseScrollDown(widget, 3, 3, 0, 1, 0, False, False, False)
 
 
-def test_space_holds_the_picture_while_data_go_on() -> None:
+def test_space_pauses_the_screen_while_data_go_on() -> None:
     feed = FakeFeed()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -309,7 +309,7 @@ def test_space_holds_the_picture_while_data_go_on() -> None:
     play(feed, (120, 40), script)
 
 
-def test_a_held_picture_is_of_one_moment_in_every_part_and_size() -> None:
+def test_paused_screen_is_of_one_time_at_every_size() -> None:
     feed = FakeFeed(seconds=300, epoch_seconds=20)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -325,7 +325,7 @@ def test_a_held_picture_is_of_one_moment_in_every_part_and_size() -> None:
     play(feed, (160, 50), script)
 
 
-def test_an_epoch_of_a_part_of_a_second_did_not_take_nothing() -> None:
+def test_short_epoch_has_a_duration() -> None:
     line = EpochLine("e3", {"seconds": 0.25})
     columns = overview_rows.columns([line], ())
     told = dict(zip((column.title for column in columns), overview_rows.texts(line, columns, {}), strict=True))
@@ -343,7 +343,7 @@ def test_help_opens_and_any_key_closes_it() -> None:
     play(FakeFeed(seconds=30), (80, 70), script)
 
 
-def test_without_a_gpu_the_reason_and_the_training_on_the_cpu_are_seen() -> None:
+def test_machine_without_a_gpu_shows_the_reason_and_the_host() -> None:
     screen = "\n".join(play(FakeFeed(gpus=0, problem="the NVIDIA driver is not loaded"), (120, 40)))
     assert "the NVIDIA driver is not loaded" in screen
     assert re.search(r"CPU  [▁▂▃▄]+ +12%.* host node7", screen)
@@ -353,7 +353,7 @@ def test_without_a_gpu_the_reason_and_the_training_on_the_cpu_are_seen() -> None
     assert any("running" in line for line in small), "without GPUs the runs come first"
 
 
-def test_staleness_is_said() -> None:
+def test_stale_ages_add_up() -> None:
     feed = FakeFeed(live=LiveState(False, "stale 12 s: the daemon does not answer", 1.0), stale=(0,))
     screen = play(feed, (120, 40))
     assert "stale 12 s: the daemon does not answer · last seen 14:24:59" in screen[1]
@@ -367,7 +367,7 @@ def test_a_gap_is_drawn_as_a_gap() -> None:
 
 
 @pytest.mark.parametrize("size", [(120, 40), (200, 50)])
-def test_what_was_not_measured_is_not_drawn(size: tuple[int, int]) -> None:
+def test_unmeasured_time_is_not_drawn(size: tuple[int, int]) -> None:
     """A daemon that was stopped for a while, and a driver that gave only its last known values."""
     whole, hung, stopped = FakeFeed(gpus=3), FakeFeed(gpus=3), FakeFeed(gpus=3)
     for second in range(300, 400):
@@ -393,7 +393,7 @@ def test_an_empty_feed_waits() -> None:
     assert any("waiting for the first sample" in line for line in lines)
 
 
-def test_a_duplicate_frame_of_boundaries_draws_one_line() -> None:
+def test_repeated_boundaries_draw_one_mark() -> None:
     feed = FakeFeed()
     plain = play(feed, (120, 40))
     again = FakeFeed()
@@ -403,7 +403,7 @@ def test_a_duplicate_frame_of_boundaries_draws_one_line() -> None:
     assert play(again, (120, 40)) == plain
 
 
-def test_a_picture_that_is_asked_for_as_the_view_ends_is_none() -> None:
+def test_drawing_while_the_app_ends_is_ignored() -> None:
     async def session() -> None:
         feed = FakeFeed()
         app = GpumonApp(feed, live=False)
