@@ -34,6 +34,7 @@ def missing_value_reasons(process: Process, shares_missing: Availability | None 
 
 
 TITLES = "Encoder", "Decoder"
+"""Titles of the columns that views show only if `uses_video`."""
 
 
 def uses_video(processes: Iterable[Process]) -> bool:
@@ -42,6 +43,7 @@ def uses_video(processes: Iterable[Process]) -> bool:
 
 
 TITLE = "Job or container"
+"""Title of the column with `job_or_container`."""
 _UID = 8
 """Number of characters of a pod's UID that are sufficient to identify the pod on a machine."""
 

@@ -101,7 +101,7 @@ OUTLIER, OUTLIER_SHARE = 2.0, 0.05
 """An epoch is reported if it takes at least this many times as long as the median of the others, and if the time above
 the median is at least this share of the time of all epochs."""
 FIRST_EPOCH, FIRST_EPOCH_SHARE = 3.0, 0.2
-"""The first epoch is reported by the same rule, because it always takes longer, with these limits."""
+"""The first epoch always takes longer. It is reported by the same rule with these limits."""
 SLOWER = 0.2
 """Growing epoch times are reported if they grow by at least this share over the judged epochs."""
 GROWTH_SHARE, GROWTH = 0.02, 2.0**30

@@ -2,10 +2,10 @@
 
 faulthandler writes the stacks of all threads when the process gets the signal SIGURG. This also works while a thread
 holds the GIL or waits for a lock. The stacks go to an anonymous file in memory (memfd), which only processes of the
-same user can open, by `/proc/<pid>/fd`. Its name in that directory tells that the process is prepared.
+same user can open, by `/proc/<pid>/fd`. Its name in that directory shows readers that the process is prepared.
 
-The program is never disturbed. By default, the kernel ignores SIGURG, so a signal that arrives too late or in a program
-that the process has started does nothing. If the program has a handler for the signal, nothing is prepared. If it
+The program is never disturbed. By default, the kernel ignores SIGURG. So the signal does nothing if it arrives late,
+or in a program that the process has started. If the program has a handler for the signal, nothing is prepared. If it
 installs one later, or closes the file, no signal is sent. System calls that the signal interrupts are restarted.
 """
 

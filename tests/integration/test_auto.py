@@ -152,14 +152,14 @@ TRAININGS = {
 }
 EVERY = {**TRAININGS, "boosted": BOOSTED, "accelerate": ACCELERATE, "search": SEARCH}
 NEEDED = {"boosted": ("xgboost", "lightgbm"), "search": ("sklearn",)}
-"""Packages of a training, where they are not called as it is."""
+"""Packages of a training, if they have other names than the training."""
 RUNS = {"boosted": 2}
-"""Runs of a training, where it is not one."""
+"""Number of runs of a training, if not 1."""
 
 
 @pytest.fixture
 def env(stub: Stub, live_dir: Path) -> dict[str, str]:
-    """That of a user at home in `live_dir`, where no framework asks a network for anything."""
+    """The environment of a user whose home is `live_dir`. No framework uses the network."""
     return quiet(live_dir, stub)
 
 
@@ -171,7 +171,7 @@ def quiet(live_dir: Path, stub: Stub) -> dict[str, str]:
 
 
 def script(framework: str, directory: Path) -> Path:
-    """A training of `framework` that knows nothing of gpumon."""
+    """Write a training with `framework` that does not use gpumon."""
     need(*NEEDED.get(framework, (framework,)))
     path = directory / "train.py"
     path.write_text(EVERY[framework])
@@ -183,7 +183,7 @@ def plain(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedProce
 
 
 def nightly(words: Sequence[object], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command under the hook, its trainings called so."""
+    """Run a command with `gpumon run --auto --name nightly`."""
     options = ("--auto", "--name", "nightly", "--interval", "0.2")
     return gpumon("run", *options, "--", *words, env=env, timeout=600)
 
@@ -234,12 +234,12 @@ for framework in frameworks.split():
         runpy.run_path(sys.argv[0], run_name="__main__")
         print("trained with", framework, way)
 """
-"""One process, since the frameworks take seconds to load and share most of it; each run is called after its script."""
+"""Runs all trainings in one process, because frameworks take seconds to load. Each run is named after its script."""
 UNCHANGED, OWN = "unchanged", "own"
 
 
 class Trained(NamedTuple):
-    """What came of trainings with each framework, one after the other in one process."""
+    """The results of trainings with each framework, one after the other in one process."""
 
     done: subprocess.CompletedProcess[str]
     told: list[Told]
@@ -250,7 +250,7 @@ class Trained(NamedTuple):
         return [one.run.name for one in self.told]
 
     def printed(self, framework: str, way: str) -> list[str]:
-        """What a training printed; fails where it did not come to its end."""
+        """Return the lines that a training printed. Fails if the training did not finish."""
         lines = self.done.stdout.splitlines()
         begin, end = f"with {framework} {way}", f"trained with {framework} {way}"
         assert end in lines, self.done.stderr
@@ -263,7 +263,7 @@ def there() -> list[str]:
 
 
 def all_of_them(directory: Path, *ways: str, of: Collection[str] = EVERY) -> list[str]:
-    """Write the trainings; gives the words of a Python that runs all `of` them, each in these ways."""
+    """Write the trainings, and return the arguments of a Python that runs them in each of these ways."""
     chosen = [framework for framework in there() if framework in of]
     for framework in chosen:
         Path(directory, f"with_{framework}.py").write_text(EVERY[framework])
@@ -272,7 +272,7 @@ def all_of_them(directory: Path, *ways: str, of: Collection[str] = EVERY) -> lis
 
 @pytest.fixture(scope="module")
 def trained(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Under `gpumon run --auto`: trainings that know nothing of gpumon, and then with a callback of the user's own."""
+    """Trainings with `gpumon run --auto`: first without gpumon, then with a callback of the user."""
     directory = tmp_path_factory.mktemp("trained")
     with Stub(driver_library) as stub:
         words = [sys.executable, *all_of_them(directory, UNCHANGED, OWN)]
@@ -283,7 +283,7 @@ def trained(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> T
 
 @pytest.fixture(scope="module")
 def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Trained]:
-    """Some trainings, all in one process, in whose frameworks the hook does not find what it looks for."""
+    """Trainings in one process, in whose frameworks the hook does not find the expected names."""
 
     @cache
     def train(of: tuple[str, ...]) -> Trained:
@@ -309,7 +309,7 @@ def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def begun_after(trained: Trained, framework: str) -> list[Told]:
-    """The runs of unchanged trainings with `framework`, of which `nightly` is the name, in the order of their begin."""
+    """Return the runs of the unchanged trainings with `framework`, which are named `nightly`, oldest first."""
     need(*NEEDED.get(framework, (framework,)))
     runs = sorted((one for one in trained.told if one.run.name == "nightly"), key=lambda one: one.run.started)
     counts = [RUNS.get(one, 1) for one in there()]
@@ -359,7 +359,7 @@ def test_a_callback_of_the_user_imported_first_is_not_doubled(driver_library: Pa
 
 
 QUICK = ("ignite", "boosted", "search")
-"""Trainings whose frameworks are loaded in a second or two."""
+"""Trainings whose frameworks are loaded in about a second."""
 SLOW = tuple(one for one in EVERY if one not in QUICK)
 
 
@@ -370,7 +370,7 @@ SLOW = tuple(one for one in EVERY if one not in QUICK)
 def test_an_unexpected_framework_trains_without_the_callback(
     misshapen: Callable[[tuple[str, ...]], Trained], frameworks: tuple[str, ...], framework: str
 ) -> None:
-    """Not slow: a method, a constructor and functions that are not found, which `hook` leaves alone in one place."""
+    """The quick cases lack a method, a constructor and functions. `hook` handles all of these in one place."""
     need(*NEEDED.get(framework, (framework,)))
     trained = misshapen(frameworks)
     assert trained.printed(framework, UNCHANGED)
@@ -447,7 +447,7 @@ def test_children_of_a_training_have_the_hook_too(env: dict[str, str]) -> None:
 
 
 def test_a_python_without_gpumon_can_import_only_gpumon(env: dict[str, str], tmp_path: Path) -> None:
-    """As in another virtual environment: of what lies beside the package nothing is to be seen."""
+    """As in another virtual environment: modules next to the package are not importable."""
     package = tmp_path / "transformers"
     package.mkdir()
     (package / "__init__.py").write_text("__version__ = '5.0'\nclass TrainerCallback: pass\n")

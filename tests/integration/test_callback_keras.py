@@ -25,20 +25,20 @@ def cases_of(backend: str, live_dir: Path, *words: str) -> Cases:
     scope="module", params=["torch", *(pytest.param(one, marks=pytest.mark.slow) for one in ("tensorflow", "jax"))]
 )
 def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    """On each backend. What TensorFlow makes of its own is not slow, see below; to the callback, JAX is as torch."""
+    """The cases on each backend. Those that differ on TensorFlow are also in `on_tensorflow`, which is not slow."""
     need("keras", request.param)
     return cases_of(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
 def on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    """Those cases of which TensorFlow makes something of its own."""
+    """The cases that differ on TensorFlow."""
     need("keras", "tensorflow")
     return cases_of("tensorflow", tmp_path_factory.mktemp("differing"), "differing")
 
 
 def ends(one: Told) -> list[tuple[int, int]]:
-    """Epoch and step of the end of each epoch."""
+    """Return epoch and step of the end of each epoch."""
     return [(b.epoch, b.step) for b in one.boundaries if b.mark is Mark.EPOCH_END]
 
 

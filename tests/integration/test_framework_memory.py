@@ -1,4 +1,4 @@
-"""What a training's framework holds, and its out-of-memory errors, from its process into a daemon's frames."""
+"""Framework memory and out-of-memory errors reach the frames of a daemon."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ class TestTerminal:
 class TestKeras:
     """The example, and what people do to a `fit` in a notebook."""
 
-    def test_example(self, fresh: Lab) -> None:
+    def test_example_stop_button_and_nested_fit(self, fresh: Lab) -> None:
         need("torch", "keras")
         fresh.run("import os; os.environ.update(EPOCHS='2', IMAGES='256')")
         cells = json.loads((ROOT / "examples" / "keras_notebook.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -353,23 +353,18 @@ class TestKeras:
         assert [len(tables(cell)) for cell in outputs] == [0, 1, 1, 1, 1, 2, 1]
         assert "notebook-cifar" in outputs[5][-1]["data"]["text/plain"]
         assert "2 rows" in outputs[6][-1]["data"]["text/plain"]
-
-    def test_stop_button_and_nested_fit(self, fresh: Lab) -> None:
-        need("torch", "keras")
-        with daemon("--interval", "0.2", env=fresh.env):
-            fresh.run(KERAS)
-            assert interrupted(fresh, "fit('stopped', epochs=10**6)") == ["KeyboardInterrupt"]
-            assert [output["output_type"] for output in fresh.run(NESTED)] == []
-            until(lambda: state(fresh, "stopped") is RunState.INTERRUPTED)
-            fresh.run("fit('next', epochs=1)")  # until then, an evaluation could continue the runs
-            until(lambda: (state(fresh, "outer"), state(fresh, "inner")) == (RunState.FINISHED, RunState.FINISHED))
-            shown = json.loads(gpumon("runs", "show", "outer", "--json", env=fresh.env).stdout)
+        fresh.run("%gpumon off")
+        fresh.run(KERAS)
+        assert interrupted(fresh, "fit('stopped', epochs=10**6)") == ["KeyboardInterrupt"]
+        assert [output["output_type"] for output in fresh.run(NESTED)] == []
+        until(lambda: state(fresh, "stopped") is RunState.INTERRUPTED)
+        fresh.run("fit('next', epochs=1)")  # until then, an evaluation could continue the runs
+        until(lambda: (state(fresh, "outer"), state(fresh, "inner")) == (RunState.FINISHED, RunState.FINISHED))
+        shown = json.loads(gpumon("runs", "show", "outer", "--json", env=fresh.env).stdout)
         assert [epoch["epoch"] for epoch in shown["epochs"]] == [1, 2, 3]
 
 
 KERAS = """
-import os
-os.environ["KERAS_BACKEND"] = "torch"
 import keras, numpy as np
 from gpumon.callbacks.keras import GpuMonitor
 def fit(name, epochs, *callbacks):

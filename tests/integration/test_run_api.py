@@ -303,7 +303,7 @@ GRPO = (
     "frac_reward_zero_std", "kl", "entropy", "clip_ratio/low_mean", "clip_ratio/low_min", "clip_ratio/high_mean",
     "clip_ratio/high_max", "clip_ratio/region_mean", "epoch",
 )  # fmt: skip
-"""What GRPOTrainer of TRL logs, in its order; an evaluation logs its part of it as eval_…."""
+"""Names that TRL's GRPOTrainer logs, in its order. An evaluation logs some of them with the prefix eval_."""
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_an_invalid_step_of_a_log_is_a_warning(look: Look, caplog: pytest.LogCap
 
 
 class Odd:
-    """An object that may do anything."""
+    """An object whose methods raise."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -454,7 +454,7 @@ ODD = (
 
 
 class Iterable:
-    """An iterable of two items, whose other methods raise or lie."""
+    """An iterable of two items, whose other methods raise or return wrong values."""
 
     def __init__(self, length: Callable[[], int]) -> None:
         self._length = length
@@ -472,7 +472,7 @@ class Iterable:
 
 @pytest.fixture(params=["published", "not loaded"])
 def any_run(request: pytest.FixtureRequest, look: Look) -> Any:
-    """A run, and what stands in for one where gpumon cannot be loaded."""
+    """A run, or its replacement if gpumon cannot be loaded."""
     return gpumon.run("net") if request.param == "published" else gpumon._UntaggedRun()
 
 
@@ -483,7 +483,7 @@ def test_a_loop_does_not_use_the_length_of_its_iterable(any_run: Any, length: Ca
 
 
 class Scalar:
-    """A tensor with a single number on a GPU: `range` accepts it, and waits."""
+    """A tensor with a single number on a GPU. `range` accepts it and waits for it."""
 
     shape = ()
     device = "cuda:0"
@@ -1002,7 +1002,7 @@ def test_with_epochs_that_become_shorter_have_ended(look: Look) -> None:
 
 
 def ends_early(run: ActiveRun) -> None:
-    """Early stopping, at the end of an epoch of which a part is trained."""
+    """Early stopping at the end of an epoch that trains only a part of its batches."""
     for epoch in run.epochs():
         for number, _ in enumerate(run.steps(range(10))):
             if number == 4:
@@ -1320,7 +1320,7 @@ def test_a_torch_training_is_tagged_and_its_workers_do_not_write(look: Look) -> 
 
 
 class Meddle:
-    """A worker that writes into the run it inherited; lives at module level, so that it can be pickled."""
+    """A worker that writes to the inherited run. It is at module level so that it can be pickled."""
 
     def __init__(self, run: ActiveRun) -> None:
         self.run = run
@@ -1345,7 +1345,7 @@ def test_a_step_is_cheap(look: Look) -> None:
 
 
 class _Loader:
-    """A loader as torch's: it has a length and knows how large its batches are."""
+    """A loader with a batch size, like torch's."""
 
     def __init__(self, size: object) -> None:
         self.batch_size = size
@@ -1362,7 +1362,7 @@ def test_the_batch_size_comes_from_the_loader(size: object, told: int) -> None:
 
 
 class _Bar:
-    """What tqdm makes of a loader, as far as it is looked at."""
+    """The part of tqdm's wrapper that gpumon reads."""
 
     def __init__(self, iterable: Any) -> None:
         self.iterable = iterable
@@ -1399,7 +1399,7 @@ def test_a_loader_whose_attributes_raise_is_iterated_silently(caplog: pytest.Log
 
 
 class _Endless:
-    """The sampler of a stream, and what groups it: neither has a length."""
+    """The sampler and batch sampler of a stream. Neither has a length."""
 
     batch_size = 4
     drop_last = False

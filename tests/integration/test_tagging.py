@@ -1,4 +1,4 @@
-"""A real training beside a real daemon: every sample carries the epoch that was in force when it was taken."""
+"""A real training and a real daemon: each sample has the epoch of its own time."""
 
 from __future__ import annotations
 

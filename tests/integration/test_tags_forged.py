@@ -1,4 +1,4 @@
-"""Boards that are lies: none makes the reader raise, wait, or believe."""
+"""Forged boards never make the reader raise, wait, or report wrong facts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UID = os.getuid()
 
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The bytes of a board with a bit of everything."""
+    """The bytes of a board that uses all parts of the layout."""
     directory = tmp_path_factory.mktemp("valid")
     with gpumon.run("net", epochs=3, directory=str(directory)) as run:
         for _ in run.epochs():
@@ -156,7 +156,7 @@ def test_subordinate_uids_share_the_budget_of_their_user(
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
 def test_boards_named_after_another_user_hide_no_board(tags: Path, reader: TagReader, valid: bytes) -> None:
-    """More of them than are remembered, listed and opened at once; empty, so that each could be one in the making."""
+    """More files than are remembered, listed and opened at once. They are empty, like unfinished boards."""
     for number in range(9_000):
         path = tags / f"tag.{UID}.{number}.{number:08x}"
         path.touch()
@@ -214,7 +214,7 @@ def resealed(
     memory: list[wire_format.Memory] | None = None,
     event: wire_format.Event | None = None,
 ) -> bytes:
-    """`raw` with lies in it, and every CRC right."""
+    """Return `raw` with forged fields and correct CRCs."""
     out = bytearray(raw)
     if state is not None:
         found = unpack_state(raw)
@@ -294,7 +294,7 @@ def test_an_event_of_extreme_numbers_is_a_boundary(tags: Path, reader: TagReader
 
 
 def reader_events(raw: bytes) -> int:
-    """The number of the newest event in a board."""
+    """Return the number of the newest event in a board."""
     return int.from_bytes(raw[wire_format.EVENT_HEAD : wire_format.EVENT_HEAD + 8], "little")
 
 
@@ -366,7 +366,7 @@ def test_random_bytes_anywhere_never_make_poll_raise(
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A live directory as a daemon for the whole machine makes it."""
+    """A live directory like that of a daemon for the whole machine."""
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         make_tag_dir(directory, everyone=True)
@@ -431,7 +431,7 @@ def test_a_board_held_by_another_users_process_is_refused(tags: Path, reader: Ta
 
 
 def beside(source: str, argument: Path) -> subprocess.Popen[str]:
-    """A child that ends when its input does: leaving the `with` closes that."""
+    """A child process that ends when its input is closed at the end of the `with`."""
     return subprocess.Popen(
         [sys.executable, "-c", source, str(argument)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -443,7 +443,7 @@ def hear(child: subprocess.Popen[str]) -> str:
 
 
 def write_events(path: Path, numbers: range, text: bytes = b"") -> None:
-    """Let a planted board say so many events; and a new description, of which the version is the last number."""
+    """Give a planted board this number of events, and a description with this version."""
     with path.open("r+b") as board:
         for number in numbers:
             mark = wire_format.EPOCH_BEGIN if number % 2 else wire_format.EPOCH_END
@@ -466,7 +466,7 @@ def write_events(path: Path, numbers: range, text: bytes = b"") -> None:
 
 
 class TestBudgetOfAUser:
-    """What one user's boards cost in a poll has a bound, whatever they say, and is not at the cost of others."""
+    """The cost of one user's boards in a poll is limited, and other users do not pay for it."""
 
     @pytest.fixture
     def clock(self) -> FakeClock:
@@ -535,7 +535,7 @@ class TestBudgetOfAUser:
     def test_is_enough_for_all_ranks_of_a_daemon_that_starts(
         self, tags: Path, reader: TagReader, valid: bytes, clock: FakeClock
     ) -> None:
-        """Their boards are opened one after another, and each is read as a whole."""
+        """The boards are opened one after another, and each is read completely."""
         for number in range(64):
             write_events(plant(tags, valid, number), range(1, wire_format.EVENT_COUNT + 1))
         found: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""A training in a process of its own, and the reader of a daemon beside it."""
+"""The reader of a daemon, with trainings in separate processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Runs Python source beside the test; it reads lines and says lines."""
+    """Runs Python source in a separate process with pipes."""
     children = []
 
     def begin(source: str, **env: str) -> subprocess.Popen[str]:
@@ -158,7 +158,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def losing(start: Start) -> Callable[..., None]:
-    """A training that runs each line that it is given."""
+    """A training that executes each line of its input."""
     child = start(LOSING)
     assert hear(child) == "begun"
 
@@ -192,7 +192,7 @@ def test_a_training_whose_descriptors_were_closed_continues(
 
 
 def test_a_program_that_replaced_itself_has_ended(start: Start, reader: TagReader) -> None:
-    """Its pid and start time stay, but the run of the old program cannot go on."""
+    """Pid and start time stay the same, but the run of the old program has ended."""
     code = "print('replaced', flush=True); input()"
     child = start(
         "import gpumon, os, sys\n"
@@ -440,14 +440,14 @@ def test_a_multiprocessing_child_ends_its_run(start: Start, reader: TagReader, f
 
 
 class Later:
-    """A clock that can be moved on."""
+    """A clock that can be advanced and set."""
 
     def __init__(self) -> None:
         self.at = 0
-        """Where it stands, ns; 0: it goes."""
+        """Time in ns at which the clock stands still; 0 while it runs."""
         self.passed = 0
         self.set_by = 0
-        """By how much the time of day was set."""
+        """Nanoseconds by which the wall clock was set."""
 
     def monotonic(self) -> int:
         return (self.at or time.monotonic_ns()) + self.passed

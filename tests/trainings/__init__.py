@@ -1,4 +1,4 @@
-"""Trainings that tests run in processes of their own, and what their boards tell of them."""
+"""Trainings that tests run in separate processes, and the content of their boards."""
 
 from __future__ import annotations
 

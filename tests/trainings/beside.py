@@ -1,4 +1,4 @@
-"""A training beside a daemon: what the ring, `gpumon status` and `gpumon runs` tell of it."""
+"""A training with a daemon: its data in the ring, in `gpumon status` and in `gpumon runs`."""
 
 from __future__ import annotations
 

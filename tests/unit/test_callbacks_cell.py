@@ -1,4 +1,4 @@
-"""A training in a notebook ends with its cell; IPython is a fake that calls back as it does."""
+"""A training in a notebook ends with its cell. IPython is a fake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpumon.tracking.tag_reader import TagReader
 
 
 class Shell:
-    """What IPython's shell is to its extensions."""
+    """The part of IPython's shell that gpumon uses."""
 
     def __init__(self) -> None:
         self.events = self

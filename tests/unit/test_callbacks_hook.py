@@ -1,4 +1,4 @@
-"""What all callbacks share: runs that rest, parameters, and phases around what a framework does."""
+"""The parts of all callbacks: paused runs, parameters, and phases around methods of a framework."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_passed_parameters_precede_those_of_the_framework(live: Path) -> None:
 
 
 class Saver:
-    """Something of a framework's."""
+    """A class of a framework."""
 
     def save(self, path: str) -> str:
         if not path:

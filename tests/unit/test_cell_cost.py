@@ -1,4 +1,4 @@
-"""What a cell of a notebook cost, from frames that were made up."""
+"""The cost of a notebook cell, from made-up frames."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("fresh_warnings")
 
 
 def one_epoch(directory: Path, usage: Mapping[str, Any], **epoch: Any) -> dict[str, float]:
-    """The values of a made-up epoch on one GPU."""
+    """Return the values of a made-up epoch on one GPU."""
     with Book(directory) as book:
         run = book.run()
         key = book.rank(run)
@@ -149,7 +149,7 @@ def test_a_second_run_appends_to_the_file_of_the_first(tmp_path: Path) -> None:
 
 
 class Failing:
-    """A logger whose server is gone."""
+    """A logger whose server does not answer."""
 
     name = "server"
 
@@ -226,7 +226,7 @@ def test_a_training_without_log_to_reads_no_ledger(tmp_path: Path) -> None:
 
 
 class Charts:
-    """A run of W&B: rows that only go up; what is written to an open row again takes the place of what it had."""
+    """A run of W&B. Its rows only increase, and later values of an open row replace earlier ones."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -273,7 +273,7 @@ def test_without_an_active_run_there_is_one_warning(
 
 
 class Trainer:
-    """A logger of a framework, which no pickle can take along."""
+    """A logger of a framework that cannot be pickled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

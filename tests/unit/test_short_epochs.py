@@ -1,4 +1,4 @@
-"""Epochs that are too short and too many for a board: folded, so that none of what they came to is lost."""
+"""Epochs that are too short for a board are folded, without losing steps, waits or last values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reader(tmp_path: Path, clock: Clock) -> Iterator[TagReader]:
 
 
 class Rows:
-    """Epochs as a reader sees them that comes each second."""
+    """The epochs that a reader sees if it polls once a second."""
 
     def __init__(self, reader: TagReader) -> None:
         self._reader = reader
@@ -72,7 +72,7 @@ class Rows:
 
 
 def train(run: ActiveRun, clock: Clock, rows: Rows, lengths: list[int]) -> None:
-    """An epoch of each of these lengths, ns, and a poll each second."""
+    """Run an epoch of each of these lengths in ns, with a poll each second."""
     polled = clock.now
     for epoch in range(len(lengths)):
         run.begin_epoch(epoch)

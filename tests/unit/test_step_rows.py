@@ -33,7 +33,7 @@ MS = 1_000_000
 
 
 def marks(steps: int, every: int, each: int = MS) -> list[RowEnd]:
-    """The ends of rows of a training of so many steps, of which every so manyth is published."""
+    """Return the ends of rows of a training with `steps` steps, published every `every` steps."""
     rows = StepMarker()
     found = [rows.advance(RowEnd(step, step * each, 0)) for step in range(1, steps + 1) if (step - 1) % every == 0]
     return [end for ends in found for end in ends]
@@ -107,7 +107,7 @@ def test_the_step_of_a_log_counts_where_nothing_else_does(look: Callable[[], Pol
 
 
 def logged_in_rows(boundaries: list[Boundary]) -> dict[int, dict[str, float]]:
-    """What was logged in each row that has something, by the last step of the row, as a daemon keeps it."""
+    """Return the values logged in each row by the last step of the row, as the daemon stores them."""
     timeline = EpochTimeline()
     for boundary in boundaries:
         timeline.add(boundary)

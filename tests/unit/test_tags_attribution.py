@@ -1,4 +1,4 @@
-"""A sample belongs to the epoch of its own time."""
+"""A sample is attributed to the epoch at its own time."""
 
 from __future__ import annotations
 

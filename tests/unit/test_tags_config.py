@@ -1,4 +1,4 @@
-"""Particulars of a run: parameters, notes, tags, and the program that it is."""
+"""Metadata of a run: parameters, notes, tags, and facts about its program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Iterator[ActiveRun]:
 
 
 def told(tmp_path: Path) -> Metadata:
-    """What a daemon reads of the one run."""
+    """Return the metadata of the only run, as a daemon reads it."""
     reader = TagReader(Places(explicit=str(tmp_path / "live"), uid=os.getuid()))
     about = reader.poll().about
     reader.close()
@@ -92,7 +92,7 @@ def test_fields_of_attrs_and_pydantic_are_parameters() -> None:
 
 
 class Listed(UserList[Any]):
-    """A list as packages for configurations have it."""
+    """A list type of a configuration package."""
 
 
 class Unset(UserDict[str, Any]):

@@ -1,4 +1,4 @@
-"""Which GPUs a process trains on, with a torch of our own making."""
+"""The GPUs on which a process trains, with a fake torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run holds of a device: what its processes told, matched and added up."""
+"""The memory of a run on a device: the records of its processes, matched and summed."""
 
 from __future__ import annotations
 

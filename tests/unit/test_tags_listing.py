@@ -1,4 +1,4 @@
-"""Directories of boards that need no look."""
+"""Directories of boards that need no scan, because they have not changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpumon.tracking.board_directory import UnchangedDirectories
 
 @pytest.fixture
 def old(tmp_path: Path) -> str:
-    """A directory that nobody has touched for an hour."""
+    """A directory that has not changed for an hour."""
     os.utime(tmp_path, (1_000_000, 1_000_000))
     return str(tmp_path)
 

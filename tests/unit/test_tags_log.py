@@ -1,4 +1,4 @@
-"""Numbers that a training logs: kept with the epoch they belong to, whenever they come."""
+"""Logged values are stored with the epoch to which they belong, whenever they arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def board(tmp_path: Path) -> Iterator[Board]:
 
 
 def logged(boundaries: list[Boundary]) -> list[tuple[Mark, int, dict[str, float]]]:
-    """Mark, epoch and numbers of the boundaries that carry numbers."""
+    """Mark, epoch and values of the boundaries with values."""
     return [(found.mark, found.epoch, dict(found.metrics)) for found in boundaries if found.metrics]
 
 

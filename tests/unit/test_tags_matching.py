@@ -1,4 +1,4 @@
-"""Which devices a run trains on, and who may claim what."""
+"""The devices of a run, and which claims to devices are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What frameworks tell of device memory and of its end, with frameworks of our own making."""
+"""Device memory and out-of-memory errors of fake frameworks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def held(board: Board) -> list[Memory]:
 
 
 def marks(board: Board) -> list[tuple[int, int, int]]:
-    """(asked, free, device) of each out-of-memory mark."""
+    """Return requested bytes, free bytes and device of each out-of-memory event."""
     assert board._map is not None
     ring = bytes(board._map[wire_format.EVENTS : wire_format.EVENTS + wire_format.EVENT_COUNT * wire_format.EVENT_SIZE])
     more = bytes(
@@ -78,7 +78,7 @@ def allocator(
     retries: int = 0,
     ooms: int = 0,
 ) -> dict[str, Any]:
-    """What torch says of one device, with more in it than anybody asks for."""
+    """Return torch's statistics of a device, including some that gpumon does not read."""
 
     def amount(current: int, most: int = 0) -> dict[str, Any]:
         return {"all": {"current": current, "peak": most or current, "allocated": 9, "freed": 9}, "large_pool": {}}
@@ -96,7 +96,7 @@ def allocator(
 
 
 class Cuda:
-    """A torch.cuda whose devices are ONE and TWO; it notes each device whose books were read."""
+    """A torch.cuda with the devices ONE and TWO. It records which devices were read."""
 
     def __init__(self, *stats: dict[str, Any], current: int = 0, initialized: bool = True) -> None:
         self.stats = [*stats, *[allocator(0, 0, 0, 0, 0, 0)] * (2 - len(stats))]
@@ -126,7 +126,7 @@ class Cuda:
 
 
 class Torch:
-    """A torch with `cuda`, and with an allocator that tells of its failures unless told otherwise."""
+    """A torch with `cuda`, whose allocator has an out-of-memory observer by default."""
 
     def __init__(self, cuda: object, *, observers: bool = True, refuses: bool = False) -> None:
         self.cuda = cuda
@@ -280,7 +280,7 @@ def test_reads_at_boundaries_of_short_epochs_are_limited(begin: Begin) -> None:
 
 
 def peaks(board: Board) -> list[tuple[int, int]]:
-    """(mark, peak) of each event after the run's begin."""
+    """Return mark and peak of each event after the start of the run."""
     assert board._map is not None
     ring = bytes(board._map[wire_format.EVENTS : wire_format.EVENTS + wire_format.EVENT_COUNT * wire_format.EVENT_SIZE])
     more = bytes(board._map[wire_format.SUPPLEMENTS : wire_format.SIZE])
@@ -364,7 +364,7 @@ def test_unexpected_modules_are_ignored(begin: Begin, torch: object, caplog: pyt
 
 
 class Config:
-    """A tf.config of `physical` GPUs and `logical` ones on them; it must not be asked before the context is up."""
+    """A tf.config with `physical` and `logical` GPUs. It must not be called before the context is initialized."""
 
     def __init__(self, physical: list[int], logical: int, used: list[dict[str, int]]) -> None:
         self.context = SimpleNamespace(_initialized=True)
@@ -510,7 +510,7 @@ def test_without_an_observer_the_message_is_parsed(
 
 
 def raised_by(module: str, name: str, message: str) -> Exception:
-    """An error as a framework raises it: its class is known by module and name."""
+    """Return an error whose class has the module and name of a framework's class."""
     kind = type(name, (RuntimeError,), {"__module__": module})
     error: Exception = kind(message)
     return error

@@ -1,4 +1,4 @@
-"""A run that is paused has ended, unless something follows in it."""
+"""A paused run has ended, unless a phase or an epoch continues it."""
 
 from __future__ import annotations
 

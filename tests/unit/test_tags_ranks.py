@@ -1,4 +1,4 @@
-"""Which rank of which run, by what launchers set."""
+"""Ranks and ids of runs, from the environment variables of launchers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers out of what trainings log; the GPU is a fake that keeps count of who waits."""
+"""Logged values are read as numbers without waiting for a GPU, which is a fake."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_metrics_are_ranked_by_information() -> None:
 
 
 class Tensor:
-    """A CUDA scalar that must not be waited for."""
+    """A CUDA scalar whose value must not be awaited."""
 
     device = "cuda:0"
     is_cuda = True
@@ -71,7 +71,7 @@ class Host:
 
 
 class Gpu:
-    """The parts of torch that a copy needs; `done` events have passed."""
+    """The parts of torch that a copy needs. `done`: number of completed events."""
 
     Tensor = Tensor
 

@@ -1,4 +1,4 @@
-"""The wait for data: known where somebody measured it, and nowhere else."""
+"""The wait for data is known only where it was measured."""
 
 from __future__ import annotations
 

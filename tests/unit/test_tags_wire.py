@@ -1,4 +1,4 @@
-"""The bytes of a board, and what is said in it."""
+"""The bytes of a board and of its description."""
 
 from __future__ import annotations
 
