@@ -22,7 +22,7 @@ from gpumon.common.paths import Places
 from gpumon.common.procfs import start_time
 from gpumon.ring.lock import holder_of
 from tests.nvml import Stub
-from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, until
+from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, in_process, until
 
 _SIMULATED = "sim, SIMULATED, driver 570.86.15"
 
@@ -44,7 +44,7 @@ def facts(text: str) -> dict[str, str]:
 
 def test_status_tells_what_runs_since_when_and_what_it_samples(env: dict[str, str], live_dir: Path) -> None:
     with daemon("--source", "sim:one", "--interval", "0.25", env=env) as process:
-        done = gpumon("daemon", "status", env=env)
+        done = in_process("daemon", "status", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     told = facts(done.stdout)
     assert told["daemon"] == f"pid {process.pid}, live"
@@ -60,43 +60,43 @@ def test_status_says_what_a_daemon_lacks_and_no_gpu_that_can_be_read_is_3(stub: 
     env = environment(live_dir, stub.env())
     with daemon("--interval", "0.1", env=env):
         stub.set_lost(0)
-        done = until(lambda: "lacks" in (one := gpumon("daemon", "status", env=env)).stdout and one)
+        done = until(lambda: "lacks" in (one := in_process("daemon", "status", env=env)).stdout and one)
         assert (done.returncode, done.stderr) == (0, "")
         assert facts(done.stdout)["lacks"].startswith("GPU 0: ")
         stub.set_lost(1)
-        done = until(lambda: (one := gpumon("daemon", "status", env=env)).returncode == 3 and one)
+        done = until(lambda: (one := in_process("daemon", "status", env=env)).returncode == 3 and one)
         assert "GPU 1: " in done.stdout
 
 
 def test_a_daemon_that_is_suspended_is_not_called_live(env: dict[str, str]) -> None:
     with daemon("--source", "sim:one", "--interval", "0.1", env=env) as process:
         process.send_signal(signal.SIGSTOP)
-        done = until(lambda: (one := gpumon("daemon", "status", env=env)).returncode == 3 and one)
+        done = until(lambda: (one := in_process("daemon", "status", env=env)).returncode == 3 and one)
         assert f"pid {process.pid}, stale: last seen" in done.stdout
 
 
 def test_where_none_runs_status_and_stop_say_so(env: dict[str, str], live_dir: Path) -> None:
     for word in ("status", "stop"):
-        done = gpumon("daemon", word, env=env)
+        done = in_process("daemon", word, env=env)
         assert (done.returncode, done.stdout) == (1, "")
         assert f"gpumon daemon --detach --dir {live_dir}'" in done.stderr
 
 
 def test_stop_returns_once_the_directory_is_free(env: dict[str, str], live_dir: Path) -> None:
     with daemon("--source", "sim:one", env=env) as process:
-        done = gpumon("daemon", "stop", env=env)
+        done = in_process("daemon", "stop", env=env)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"daemon {process.pid} stopped: {live_dir} is free\n"
         assert process.wait(timeout=PATIENCE) == 0
-    assert gpumon("daemon", "status", env=env).returncode == 1
+    assert in_process("daemon", "status", env=env).returncode == 1
 
 
 def test_a_daemon_whose_driver_hangs_is_stopped_all_the_same(stub: Stub, live_dir: Path) -> None:
     env = environment(live_dir, stub.env())
     with daemon("--interval", "0.1", env=env) as process:
         stub.set_latency(None, 3_600_000_000)
-        until(lambda: gpumon("daemon", "status", env=env).returncode == 3)
-        assert gpumon("daemon", "stop", env=env).returncode == 0
+        until(lambda: in_process("daemon", "status", env=env).returncode == 3)
+        assert in_process("daemon", "stop", env=env).returncode == 0
         assert process.wait(timeout=PATIENCE) == 0
 
 
@@ -108,7 +108,7 @@ def test_restart_gives_the_new_daemon_the_options_of_the_old_one(env: dict[str, 
         done = gpumon("daemon", "restart", env=env)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[0] == f"daemon {pids[-1]} stopped: {live_dir} is free"
-        told = facts(gpumon("daemon", "status", env=env).stdout)
+        told = facts(in_process("daemon", "status", env=env).stdout)
         pids.append(int(told["daemon"].removeprefix("pid ").removesuffix(", live")))
         assert (told["interval"], told["source"]) == ("0.5 s", _SIMULATED)
     assert len(set(pids)) == 3
@@ -118,11 +118,11 @@ def test_restart_without_a_daemon_starts_one_and_says_so(env: dict[str, str]) ->
     done = gpumon("daemon", "restart", env=env | {"GPUMON_SOURCE": "sim:one"})
     assert done.returncode == 0
     assert "no daemon was running" in done.stderr
-    assert "live" in gpumon("daemon", "status", env=env).stdout
+    assert "live" in in_process("daemon", "status", env=env).stdout
 
 
 def test_options_of_a_daemon_that_starts_are_refused_with_a_subcommand(env: dict[str, str]) -> None:
-    done = gpumon("daemon", "--interval", "2", "stop", env=env)
+    done = in_process("daemon", "--interval", "2", "stop", env=env)
     assert done.returncode == 2
     assert "takes only --dir and --state-dir" in done.stderr
 
@@ -132,7 +132,7 @@ def test_a_daemon_that_was_killed_runs_no_more_though_its_ring_is_of_just_now(en
         process.kill()
         process.wait()
         for command_of in ("status", "stop"):
-            assert gpumon("daemon", command_of, env=env).stderr.startswith("gpumon: no daemon is running")
+            assert in_process("daemon", command_of, env=env).stderr.startswith("gpumon: no daemon is running")
     done = gpumon("daemon", "restart", env=env)
     assert done.returncode == 0
     assert done.stderr.startswith("gpumon: no daemon was running: starting one")
@@ -142,7 +142,7 @@ def test_a_lock_that_is_free_names_no_process_to_signal(env: dict[str, str], liv
     """As after a daemon that was killed, whose pid is another process by now."""
     with Child(["sleep", "60"]) as bystander:
         (live_dir / "lock").write_text(f"{bystander.pid} {start_time(bystander.pid)}")
-        assert gpumon("daemon", "stop", env=env).returncode == 1
+        assert in_process("daemon", "stop", env=env).returncode == 1
         assert bystander.poll() is None
         bystander.kill()
 
@@ -153,7 +153,7 @@ def test_a_lock_that_is_held_and_names_a_process_of_another_start_signals_nobody
     with daemon("--source", "sim:one", env=env) as process, Child(["sleep", "60"]) as bystander:
         os.truncate(live_dir / "lock", 0)
         (live_dir / "lock").write_text(f"{bystander.pid} {start_time(bystander.pid) - 1}")
-        done = gpumon("daemon", "stop", env=env)
+        done = in_process("daemon", "stop", env=env)
         assert done.returncode == 1
         assert "is not visible from here" in done.stderr
         assert (bystander.poll(), process.poll()) == (None, None)
@@ -193,7 +193,7 @@ def test_the_main_process_of_a_unit_is_left_to_its_service_manager(env: dict[str
         assert process.stdout is not None
         assert process.stdout.readline().startswith("gpumon daemon")
         for word in ("stop", "restart"):
-            done = gpumon("daemon", word, env=env)
+            done = in_process("daemon", word, env=env)
             assert done.returncode == 1
             assert "systemctl" in done.stderr
         assert process.poll() is None
@@ -202,7 +202,7 @@ def test_the_main_process_of_a_unit_is_left_to_its_service_manager(env: dict[str
 
 def test_a_daemon_that_was_started_from_a_shell_of_a_unit_is_its_users(env: dict[str, str]) -> None:
     with daemon("--source", "sim:one", env=env | {"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}):
-        assert gpumon("daemon", "stop", env=env).returncode == 0
+        assert in_process("daemon", "stop", env=env).returncode == 0
 
 
 def test_a_daemon_that_no_view_reads_says_so_when_it_starts(
@@ -228,10 +228,10 @@ def test_a_command_whose_gpumon_run_samples_is_ended_by_no_stop_and_no_restart(
         try:
             found = until(lambda: holder_of(str(live_dir / "lock")))
             assert (found.pid, found.for_command) == (process.pid, True)
-            until(lambda: gpumon("daemon", "status", env=env).stdout)
-            assert facts(gpumon("daemon", "status", env=env).stdout)["ends"].startswith("with its command: ")
+            until(lambda: in_process("daemon", "status", env=env).stdout)
+            assert facts(in_process("daemon", "status", env=env).stdout)["ends"].startswith("with its command: ")
             for word in ("stop", "restart"):
-                done = gpumon("daemon", word, env=env)
+                done = in_process("daemon", word, env=env)
                 assert done.returncode == 1
                 assert (
                     "is 'gpumon run' and ends with its command: stopping it would end the command, too" in done.stderr

@@ -14,6 +14,8 @@ import jsonschema
 import pytest
 
 from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places
+from gpumon.live import follow
 from gpumon.model.metrics import GPU_METRICS
 from gpumon.model.origin import Origin
 from gpumon.ring.layout import MAJOR, SUPERBLOCK
@@ -326,6 +328,8 @@ def test_a_ring_of_a_newer_version_is_named_as_what_cannot_be_read(driver_librar
     with Stub(driver_library) as stub:
         env = environment(live_dir, stub.env())
         with daemon(env=env):
+            live = follow(Places(explicit=str(live_dir)))
+            until(lambda: (frame := live.latest()) and frame.samples)  # else a wider ring may replace the damaged one
             write_newer_layout(live_dir / "ring")
             done = gpumon("status", env=env)
     layouts = f"the ring has layout {MAJOR + 1}, but this gpumon reads layout {MAJOR}: "

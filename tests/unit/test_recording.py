@@ -44,6 +44,12 @@ def frames() -> list[RecordedFrame]:
     return simulated(60)
 
 
+@pytest.fixture(scope="module")
+def long() -> list[RecordedFrame]:
+    """Five minutes of a simulation, which are several blocks."""
+    return simulated(300)
+
+
 def through_a_block(recorded: list[RecordedFrame]) -> list[RecordedFrame]:
     return decode(BlockEncoder().encode(recorded), SCHEMA, len(recorded))
 
@@ -138,11 +144,10 @@ def test_devices_and_runs_may_come_and_go() -> None:
     assert [one.context for one in found] == [one.context for one in made]
 
 
-def test_a_file_gives_back_its_frames_over_many_blocks(tmp_path: Path) -> None:
-    recorded = simulated(300)
-    write(tmp_path / "a.gpumon", recorded)
+def test_a_file_gives_back_its_frames_over_many_blocks(tmp_path: Path, long: list[RecordedFrame]) -> None:
+    write(tmp_path / "a.gpumon", long)
     found, problem = read(tmp_path / "a.gpumon")
-    assert [bits(one.frame) for one in found] == [bits(one.frame) for one in recorded]
+    assert [bits(one.frame) for one in found] == [bits(one.frame) for one in long]
     assert problem == ""
 
 
@@ -199,14 +204,13 @@ def test_a_link_is_never_written_through(tmp_path: Path, force: bool) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_what_is_open_is_on_disk_after_ten_seconds(tmp_path: Path) -> None:
-    recorded = simulated(100)
+def test_what_is_open_is_on_disk_after_ten_seconds(tmp_path: Path, frames: list[RecordedFrame]) -> None:
     writer = RecordingWriter.create(str(tmp_path / "a.gpumon"), {})
-    for i, one in enumerate(recorded):
+    for i, one in enumerate(frames):
         writer.add(one)
         found, problem = read(tmp_path / "a.gpumon")
         assert len(found) >= i + 1 - 10
-        assert bits(found[-1].frame) == bits(recorded[len(found) - 1].frame)
+        assert bits(found[-1].frame) == bits(frames[len(found) - 1].frame)
         assert "has no end marker" in problem
     writer.close()
 
@@ -300,9 +304,9 @@ def test_of_500_damaged_copies_each_plays_up_to_the_damage(tmp_path: Path) -> No
     assert len(sentences) > 450
 
 
-def test_a_sentence_says_where_a_recording_is_damaged(tmp_path: Path) -> None:
+def test_a_sentence_says_where_a_recording_is_damaged(tmp_path: Path, long: list[RecordedFrame]) -> None:
     path = tmp_path / "a.gpumon"
-    whole = bytearray(write(path, simulated(300)))
+    whole = bytearray(write(path, long))
     whole[-3000] ^= 1
     path.write_bytes(whole)
     found, problem = read(path)

@@ -102,7 +102,7 @@ def test_positions_that_grow_never_lead_back_where_a_clock_was_set(tmp_path: Pat
     begin = 1_790_000_000.0
     times = [begin + at for at in (*range(400), *range(100, 500))]
     with opened(tmp_path / "a", placed(times)) as positions:
-        numbers = [positions.at(round((begin + at) * SECOND)).number for at in range(-5, 505)]
+        numbers = [positions.at(round((begin + at) * SECOND)).number for at in range(-5, 505, 3)]
         assert numbers == sorted(numbers)
         assert (numbers[0], numbers[-1]) == (1, 800)
 

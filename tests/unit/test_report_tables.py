@@ -38,7 +38,7 @@ from gpumon.reports.run_export import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.records import Record, RunSummary
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
@@ -54,6 +54,15 @@ def book(tmp_path: Path) -> Book:
 def record_of(book: Book, run_id: str = "resnet50-1a2b") -> Record:
     with Ledger(str(book.path)) as ledger:
         return ledger.record(run_id)
+
+
+def listed_runs(book: Book) -> list[RunSummary]:
+    with Ledger(str(book.path)) as ledger:
+        return ledger.runs()
+
+
+def shown(book: Book) -> str:
+    return "\n".join(run_text.lines(record_of(book), NOW, 0))
 
 
 def two_ranks(book: Book, same_device: bool = False) -> Record:
@@ -174,7 +183,7 @@ def test_the_epoch_table_has_a_row_for_each_epoch_and_phase(book: Book) -> None:
 
 def test_samples_have_columns_where_every_rank_tells_how_many_a_step_has(book: Book) -> None:
     training(book, epochs=2)
-    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
+    text = shown(book)
     assert "STEPS/S" in text
     assert "SAMPLE" not in text
     book.db.execute("UPDATE rank SET batch = 32")
@@ -196,7 +205,7 @@ def test_what_was_not_sampled_or_did_not_end_is_said(book: Book) -> None:
     book.usage(key, 0, uuid, utilization_from="ticks", **measured(sampled=2.5))
     book.usage(key, 1, uuid, utilization_from="")
     book.out_of_memory(key)
-    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
+    text = shown(book)
     assert "1 …" in text
     assert "one sample per tick" in text
     assert "epoch 0 (25% sampled)" in text
@@ -207,8 +216,7 @@ def test_what_was_not_sampled_or_did_not_end_is_said(book: Book) -> None:
 
 def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> None:
     training(book, epochs=2, state=RunState.RUNNING)
-    with Ledger(str(book.path)) as ledger:
-        (listed,) = ledger.runs()
+    (listed,) = listed_runs(book)
     assert run_list.state(listed.run, listed.run.updated + 5) == "running"
     assert run_list.state(listed.run, listed.run.updated + 3600) == "unseen"
     assert listed.run.duration == pytest.approx(listed.run.updated - listed.run.started)
@@ -237,11 +245,10 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     book.run(first_epoch=40, epochs=90, resumes="resnet50-0000", base=0)
     key = book.rank("resnet50-1a2b")
     book.epoch(key, 0, epoch=40)
-    with Ledger(str(book.path)) as ledger:
-        (listed,) = ledger.runs()
+    (listed,) = listed_runs(book)
     assert run_list.epoch_cell(listed) == "41/90"
     assert listed.done == 1, "the others ended in the run that it resumes"
-    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
+    text = shown(book)
     assert "41 of 90 epochs done (1 in this run)" in text
     assert "resumes resnet50-0000" in text
 
@@ -251,16 +258,14 @@ def test_epochs_that_ended_before_the_first_recorded_one_are_done(book: Book) ->
     book.epoch(book.rank("resnet50-1a2b"), 0, epoch=7)
     record = record_of(book)
     assert "8 of 40 epochs done" in "\n".join(run_text.lines(record, NOW, 0))
-    with Ledger(str(book.path)) as ledger:
-        assert run_json.listing(ledger.runs(), NOW)["runs"][0]["epochs_done"] == 8
+    assert run_json.listing(listed_runs(book), NOW)["runs"][0]["epochs_done"] == 8
 
 
 def test_epochs_that_are_in_the_row_of_another_are_done(book: Book) -> None:
     book.run(epochs=40, base=0)
     book.epoch(book.rank("resnet50-1a2b", folded_epochs=6), 0, epoch=0)
-    assert "7 of 40 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
-    with Ledger(str(book.path)) as ledger:
-        assert run_json.listing(ledger.runs(), NOW)["runs"][0]["epochs_done"] == 7
+    assert "7 of 40 epochs done" in shown(book)
+    assert run_json.listing(listed_runs(book), NOW)["runs"][0]["epochs_done"] == 7
 
 
 def test_a_row_of_merged_epochs_names_them_all(book: Book) -> None:
@@ -288,13 +293,11 @@ def test_how_many_epochs_are_done_is_unknown_where_steps_came_before_the_first_o
     """As in a recording of some seconds in the middle of an epoch."""
     book.run(epochs=40, base=0)
     book.rank("resnet50-1a2b", steps=steps)
-    assert told in "\n".join(run_text.lines(record_of(book), NOW, 0))
-    with Ledger(str(book.path)) as ledger:
-        (listed,) = run_json.listing(ledger.runs(), NOW)["runs"]
+    assert told in shown(book)
+    (listed,) = run_json.listing(listed_runs(book), NOW)["runs"]
     assert listed["epochs_done"] == (None if steps else 0)
     book.epoch("tag.1000.4711.resnet50-1a2b", 0, epoch=7, ended=None)
-    with Ledger(str(book.path)) as ledger:
-        (listed,) = run_json.listing(ledger.runs(), NOW)["runs"]
+    (listed,) = run_json.listing(listed_runs(book), NOW)["runs"]
     assert listed["epochs_done"] == 7, "as the training counts: it is in the eighth"
 
 
@@ -302,22 +305,20 @@ def test_a_run_that_died_within_an_epoch_is_listed_with_that_epoch(book: Book) -
     training(book, epochs=3)
     book.db.execute("UPDATE run SET epochs = 4")
     book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
-    with Ledger(str(book.path)) as ledger:
-        (listed,) = ledger.runs()
+    (listed,) = listed_runs(book)
     assert (run_list.epoch_cell(listed), listed.done) == ("3/4", 2)
     book.db.execute("UPDATE run SET state = ?", (RunState.RUNNING,))
-    with Ledger(str(book.path)) as ledger:
-        (listed,) = ledger.runs()
+    (listed,) = listed_runs(book)
     assert run_list.epoch_cell(listed) == "3/4", "as a frame has it: the place of its newest epoch"
-    assert "2 of 4 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
+    assert "2 of 4 epochs done" in shown(book)
 
 
 def test_ranks_have_rows_and_one_that_died_is_shown_unasked(book: Book) -> None:
     training(book, epochs=2, gpus=2)
-    assert "RANK" not in "\n".join(run_text.lines(record_of(book), NOW, 0))
+    assert "RANK" not in shown(book)
     assert "RANK" in "\n".join(run_text.lines(record_of(book), NOW, 0, ranks=True))
     book.db.execute("UPDATE rank SET state = ? WHERE rank = 1", (RunState.DIED,))
-    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
+    text = shown(book)
     assert "RANK" in text
     assert "died" in text
 
@@ -326,8 +327,7 @@ def test_ranks_have_rows_and_one_that_died_is_shown_unasked(book: Book) -> None:
 def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, width: int) -> None:
     training(book, epochs=3)
     training(book, HOSTILE, 1, user=HOSTILE, began=BEGAN + 1)
-    with Ledger(str(book.path)) as ledger:
-        listing = list(run_list.lines(ledger.runs(), NOW, width))
+    listing = list(run_list.lines(listed_runs(book), NOW, width))
     assert max(map(text_width, listing)) <= width
     assert "RUN" in listing[0]
     assert "EPOCH" in listing[0]
@@ -361,8 +361,7 @@ def test_sentences_fit_the_width_and_keep_their_words(book: Book, width: int) ->
 def test_the_energies_of_a_list_of_runs_have_one_unit(book: Book) -> None:
     for name, seconds in (("large-1", 9000.0), ("small-2", 1.0), ("least-3", 0.001)):
         training(book, name, 5, seconds=seconds)
-    with Ledger(str(book.path)) as ledger:
-        listing = list(run_list.lines(ledger.runs(), NOW, 0))
+    listing = list(run_list.lines(listed_runs(book), NOW, 0))
     at = listing[0].index("ENERGY") + len("ENERGY")
     energies = {line.split()[0]: line[:at].split("  ")[-1].strip() for line in listing[1:]}
     assert {text.split()[1] for text in energies.values()} == {"kWh"}
@@ -373,8 +372,7 @@ def test_the_energies_of_a_list_of_runs_have_one_unit(book: Book) -> None:
 def test_the_energy_of_a_listed_run_is_at_least_what_is_known_of_it(book: Book, energy: float | None) -> None:
     key = book.rank(book.run("gap-1a2b"))
     book.usage(key, WHOLE_RUN, book.device(key), **measured(60.0, energy=energy, energy_least=5900.0))
-    with Ledger(str(book.path)) as ledger:
-        (listed,) = run_json.listing(ledger.runs(), NOW)["runs"]
+    (listed,) = run_json.listing(listed_runs(book), NOW)["runs"]
     assert (listed["energy"], listed["energy_least"]) == (energy, 5900.0)
 
 
@@ -473,6 +471,7 @@ def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Bo
 
 def test_a_run_without_epochs_shows_what_was_measured_of_it(book: Book) -> None:
     key = book.rank(book.run(ended=(BEGAN + 10) * 10**9, state=RunState.FINISHED), steps=10)
+    assert "no GPU recorded" in shown(book), "a CPU, or a GPU that nobody could tell: neither is claimed"
     book.usage(key, WHOLE_RUN, book.device(key), **measured(utilization=0.9))
     lines = list(run_text.lines(record_of(book), NOW, 0))
     (row,) = (line.split() for line in lines if line.startswith("all"))
@@ -485,14 +484,6 @@ def test_an_out_of_memory_error_tells_what_is_known_of_it(book: Book) -> None:
     book.out_of_memory(key, asked=GIB, free=None)
     (note,) = (line for line in run_text.lines(record_of(book), NOW, 0) if line.startswith("Out of memory"))
     assert note.endswith(": requested 1.0 GiB.")
-
-
-def test_a_run_without_an_epoch_is_shown_as_that(book: Book) -> None:
-    book.run()
-    book.rank("resnet50-1a2b")
-    lines = list(run_text.lines(record_of(book), NOW, 80))
-    assert "No epoch has started." in lines
-    assert "no GPU recorded" in lines, "a CPU, or a GPU that nobody could tell: neither is claimed"
 
 
 def test_a_table_counts_cells_not_letters() -> None:
