@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from math import inf, nan
 from typing import NamedTuple
@@ -35,26 +35,28 @@ def downsample(
     """
     row = bisect_left(times, begin)
     edges = [row := bisect_left(times, edge, row) for edge in grid.edges()]
-    held = _held_samples(times, edges, hold, pauses)
+    held = held_samples(times, edges, pauses, hold)
     middles = grid.middles()
     return [Series(middles, *_aggregate(line, edges, held), grid.step) for line in lines]
 
 
-def _held_samples(
-    times: Sequence[float], edges: Sequence[int], hold: float, pauses: Collection[float]
-) -> list[tuple[int, int]]:
-    """Return the empty buckets that get the value of an earlier sample, each with the index of that sample."""
-    newest = len(times) - 1
-    return [
-        (bucket, begin - 1)
-        for bucket, begin in enumerate(edges[:-1])
-        if begin == edges[bucket + 1] and 0 < begin <= newest and times[begin] - times[begin - 1] <= hold
+def held_samples(
+    times: Sequence[float], edges: Sequence[int], pauses: Collection[float], hold: float = inf
+) -> dict[int, int]:
+    """Return the empty buckets that get the value of an earlier sample, each with the index of that sample.
+
+    `edges`: for each bucket, the index of its first sample; the last element is the end of the last bucket.
+    """
+    return {
+        bucket: begin - 1
+        for bucket, (begin, end) in enumerate(pairwise(edges))
+        if begin == end and 0 < begin < len(times) and times[begin] - times[begin - 1] <= hold
         and times[begin] not in pauses
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def _aggregate(
-    line: Envelope, edges: Sequence[int], held: Sequence[tuple[int, int]]
+    line: Envelope, edges: Sequence[int], held: Mapping[int, int]
 ) -> tuple[list[float], list[float], list[float]]:
     """Return low, mean and high of the buckets of one line."""
     lows, means, highs = line
@@ -63,7 +65,7 @@ def _aggregate(
     for bucket, (begin, end) in enumerate(pairwise(edges)):
         if end > begin:
             low[bucket], mean[bucket], high[bucket] = _merge(lows[begin:end], means[begin:end], highs[begin:end])
-    for bucket, row in held:
+    for bucket, row in held.items():
         low[bucket], mean[bucket], high[bucket] = lows[row], means[row], highs[row]
     return low, mean, high
 

@@ -14,6 +14,7 @@ from math import inf, nan
 from statistics import median
 
 from gpumon.storage.history.buckets import Grid
+from gpumon.storage.history.envelope import held_samples
 from gpumon.storage.history.metric_series import Line
 from gpumon.storage.history.query import Query, Series, unknown
 from gpumon.storage.history.time_slices import cell_numbers
@@ -99,7 +100,7 @@ class FoldedFrames:
             return bisect_left(times, Grid(self._end, step, 0).edges()[0])
         grid = Grid(self._end, step, end - self._end)
         rows = [bisect_left(times, edge) for edge in grid.edges()]
-        held = _held_rows(times, rows, pauses)
+        held = held_samples(times, rows, pauses)
         for subject, metrics in columns.items():
             for name, values in metrics.items():
                 self._append((subject, name), values, rows, held)
@@ -132,7 +133,7 @@ class FoldedFrames:
     ) -> None:
         """Append the cells of a metric.
 
-        `rows`: index of the first row of each cell. `held`: for cells without a row, the row to use (`_held_rows`).
+        `rows`: index of the first row of each cell. `held`: for cells without a row, the row to use.
         """
         line = self._lines.get(key)
         if line is None:
@@ -160,12 +161,6 @@ class FoldedFrames:
         self._lines = {key: _merge_cells(line, step, factor, missing) for key, line in self._lines.items()}
         self.step = float(step)
         self._first, self._end = self._first // factor, -(-self._end // factor)
-
-
-def _held_rows(times: Sequence[float], rows: Sequence[int], pauses: Collection[float]) -> dict[int, int]:
-    """Return the cells without a row for which the previous row is still valid, each with the index of that row."""
-    empty = ((cell, begin) for cell, (begin, end) in enumerate(pairwise(rows)) if begin == end)
-    return {cell: row - 1 for cell, row in empty if 0 < row < len(times) and times[row] not in pauses}
 
 
 def _merge_cells(line: Line, step: int, factor: int, missing: int) -> Line:

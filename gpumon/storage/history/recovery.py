@@ -12,8 +12,8 @@ from typing import NamedTuple
 from gpumon.model.frame import Frame
 from gpumon.storage.history.block import stored_blocks
 from gpumon.storage.history.cell import HistoryCell, fold
-from gpumon.storage.history.tier_aggregator import Aggregator, Block, TickValues, columns_of, values_from_frame
-from gpumon.storage.history.tiers import SHAPES, TierShape
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, TickValues, values_from_frame
+from gpumon.storage.history.tiers import SHAPES, TierShape, columns_of
 from gpumon.storage.history.write import seal, write_block
 from gpumon.storage.sqlite.write import transaction
 

@@ -19,8 +19,7 @@ from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.cell import HistoryCell, add_growth, cell_from_samples, fold, unknown_cell
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, Growth, GrowthMeter
 from gpumon.storage.history.query import HOST
-from gpumon.storage.history.tiers import SHAPES, TierColumns, TierShape
-from gpumon.storage.history.tiers import columns_of as columns_of
+from gpumon.storage.history.tiers import SHAPES, TierColumns, TierShape, columns_of
 
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 SET_BACK = 60.0

@@ -22,8 +22,8 @@ from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.metric_series import Line, SparseLine
-from gpumon.storage.history.tier_aggregator import Aggregator, Block, columns_of, values_from_frame
-from gpumon.storage.history.tiers import SHAPES
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, values_from_frame
+from gpumon.storage.history.tiers import SHAPES, columns_of
 
 _COMPLETE = 0.999
 """Finer cells count as complete if their values are known for at least this fraction of the time in which the coarse

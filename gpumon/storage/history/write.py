@@ -11,8 +11,8 @@ from typing import NamedTuple
 from gpumon.common.columnar import ColumnarBlock
 from gpumon.storage.history.block import pack, stored_blocks, unpack_cells
 from gpumon.storage.history.cell import HistoryCell, fold
-from gpumon.storage.history.tier_aggregator import Block, columns_of
-from gpumon.storage.history.tiers import TierShape
+from gpumon.storage.history.tier_aggregator import Block
+from gpumon.storage.history.tiers import TierShape, columns_of
 from gpumon.storage.sqlite.write import transaction
 
 _OVERLAP = 1.05

@@ -16,7 +16,7 @@ from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.rapl import PackageEnergy, PackageReading
 from gpumon.model.frame import Boundary, Frame, Run, Tick
-from gpumon.model.origin import Capability, Origin
+from gpumon.model.origin import Capability
 from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.follower import LEDGER
 from gpumon.storage.history.counters import PAUSE
@@ -147,10 +147,6 @@ class LedgerRecorder:
         self._has_sampled = False
         """True once `_recent` has a tick of this daemon."""
         self._previous: Tick | None = None
-        self._origin: Origin | None = None
-        """Origin of the last tick."""
-        self._is_live = False
-        """True if `_origin` is hardware of this machine."""
         self._pending_runs: dict[str, Run] = {}
         self._pending_boundaries: list[Boundary] = []
         self._stored: StoredRuns | None = None
@@ -169,9 +165,7 @@ class LedgerRecorder:
 
     def add(self, tick: Tick) -> None:
         """Add a tick. Never blocks, and never raises an exception because of data from a training or a driver."""
-        if tick.origin is not self._origin:
-            self._origin, self._is_live = tick.origin, Capability.LIVE in tick.origin.capabilities
-        if not self._is_live and not self._keep:
+        if Capability.LIVE not in tick.origin.capabilities and not self._keep:
             return
         self._add_samples(tick)
         self._withdrawn_keys += tick.withdrawn
