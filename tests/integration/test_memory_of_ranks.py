@@ -90,7 +90,7 @@ def values(frame: Frame, gpu: int) -> tuple[float, ...]:
     )
 
 
-def test_what_the_ranks_of_a_run_hold_on_a_gpu_adds_up(stub: Stub, live_dir: Path) -> None:
+def test_memory_of_ranks_on_a_gpu_adds_up(stub: Stub, live_dir: Path) -> None:
     env = environment(live_dir, stub.env())
     live = follow(Places(explicit=str(live_dir)))
 

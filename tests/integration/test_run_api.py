@@ -211,7 +211,7 @@ def test_the_end_of_an_epoch_has_the_wait(look: Look) -> None:
     assert (end.wait, end.step) == (3.0, 1)
 
 
-def test_a_loader_keeps_its_length_its_order_and_its_exceptions(look: Look) -> None:
+def test_a_loader_keeps_length_order_and_exceptions(look: Look) -> None:
     with gpumon.run("net") as run:
         assert len(run.steps([1, 2, 3])) == 3
         with pytest.raises(TypeError, match="has no len"):

@@ -148,7 +148,7 @@ def test_all_who_fold_boundaries_agree(seed: int) -> None:
             assert (found.epoch, round(found.epoch_started * SECOND)) == begun[-1]
 
 
-def test_an_epoch_that_was_left_after_its_end_was_published_is_none_for_all() -> None:
+def test_an_epoch_aborted_after_its_end_does_not_count() -> None:
     training = Training()
     for epoch in range(2):
         training.begin(epoch)

@@ -48,15 +48,15 @@ def test_a_gpu_that_answers_does_nothing_and_is_empty_is_free() -> None:
     [{"utilization": NAN}, {"utilization": float("inf")}, {"memory_used": NAN}, {"memory_total": NAN},
      {"memory_used": 60 * GIB}, {"utilization": 0.84}, {"memory_used": 0.4 * GIB}],
 )  # fmt: skip
-def test_no_gpu_is_free_while_something_is_unknown_or_speaks_against_it(values: dict[str, float]) -> None:
+def test_a_gpu_is_free_only_if_everything_proves_it(values: dict[str, float]) -> None:
     assert state(sample(**{**EMPTY, **values})) is not GpuState.FREE
 
 
-def test_a_process_list_that_cannot_be_read_is_not_an_empty_one() -> None:
+def test_an_unreadable_process_list_is_not_empty() -> None:
     assert state(without_processes(sample(**EMPTY))) is GpuState.IDLE
 
 
-def test_memory_without_a_listed_process_is_held_by_an_unknown_one() -> None:
+def test_memory_without_a_listed_process_has_an_unknown_holder() -> None:
     hidden = sample(**{**EMPTY, "memory_used": 40 * GIB})
     assert state(hidden, observed=LONG) is GpuState.HELD
     assert has_unlisted_holder(hidden, ())
@@ -64,7 +64,7 @@ def test_memory_without_a_listed_process_is_held_by_an_unknown_one() -> None:
     assert not has_unlisted_holder(sample(**EMPTY), ())
 
 
-def test_what_the_driver_reserves_holds_nobody_where_it_counts_as_used() -> None:
+def test_memory_reserved_by_the_driver_has_no_holder() -> None:
     older = {name: value for name, value in EMPTY.items() if name != "memory_reserved"}
     assert state(sample(**{**older, "memory_used": 0.6 * GIB})) is GpuState.FREE
     assert state(sample(**{**older, "memory_used": 1.5 * GIB}), observed=LONG) is GpuState.HELD
@@ -82,12 +82,12 @@ def test_a_pause_of_a_holder_is_busy_and_a_minute_of_it_is_not() -> None:
     [UNOBSERVED, Observed(idle=PAUSE - 1), Observed(since_work=PAUSE + 30, idle=5.0), Observed(since_work=PAUSE + 30)],
     ids=["one frame", "less than a minute", "a gap since it worked", "a gap just before"],
 )
-def test_who_has_not_watched_for_a_minute_cannot_tell_a_pause_from_idleness(observed: Observed) -> None:
+def test_a_minute_is_needed_to_distinguish_a_pause_from_idleness(observed: Observed) -> None:
     assert state(sample(**EMPTY), (process(),), observed) is GpuState.ALLOCATED
     assert state(sample(**EMPTY), (), observed) is GpuState.FREE, "which one frame proves"
 
 
-def test_what_is_old_lost_or_unreadable_is_called_so_whatever_its_values() -> None:
+def test_stale_lost_and_unreadable_precede_values() -> None:
     for values, live in product((EMPTY, {"utilization": 0.9}), (True, False)):
         assert state(sample(0, Availability.LOST, **values), live=live) is GpuState.LOST
         assert state(sample(0, Availability.NO_DRIVER, **values), live=live) is GpuState.UNREADABLE
@@ -119,7 +119,7 @@ def test_idleness_counts_from_the_end_of_work() -> None:
     assert activity.observed(UUID) == Observed(2.0, 2.0), "it may have worked until just after that frame"
 
 
-def test_idleness_that_was_there_from_the_start_is_a_lower_bound() -> None:
+def test_idleness_since_the_first_sample_is_a_lower_bound() -> None:
     activity = seen(at(1, 0.0), at(2, 0.0), at(3, 0.0))
     since = activity.idle_since(UUID)
     assert since is not None
@@ -128,7 +128,7 @@ def test_idleness_that_was_there_from_the_start_is_a_lower_bound() -> None:
     assert isnan(activity.observed(UUID).since_work)
 
 
-def test_a_minute_of_idleness_follows_a_minute_of_pause_without_a_state_between() -> None:
+def test_idleness_follows_a_pause_directly() -> None:
     activity = Activity()
     states = []
     for second in range(1, 130):
@@ -140,7 +140,7 @@ def test_a_minute_of_idleness_follows_a_minute_of_pause_without_a_state_between(
 
 
 @pytest.mark.parametrize("by", ["memory", "run", "list"])
-def test_a_gpu_that_was_free_for_long_is_not_allocated_but_idle_for_that_time(by: str) -> None:
+def test_a_new_process_does_not_inherit_idle_time(by: str) -> None:
     """Who takes a free GPU and loads their data has held it for seconds, however long it was free."""
     activity = Activity()
     taken = 20 * GIB if by == "memory" else 0.0
@@ -180,7 +180,7 @@ def test_a_process_is_not_idle_for_longer_than_it_runs() -> None:
     assert status(5.0, NAN) == (GpuState.HELD, 998), "nobody knows when that one came"
 
 
-def test_a_process_list_that_cannot_be_read_for_a_while_changes_nobody() -> None:
+def test_a_temporarily_unreadable_process_list_changes_no_idle_time() -> None:
     unread = Activity()
     for second in range(1, 10):
         values = {} if second == 5 else {"memory_used": 0.0, "memory_total": 80 * GIB}
@@ -188,7 +188,7 @@ def test_a_process_list_that_cannot_be_read_for_a_while_changes_nobody() -> None
     assert unread.idle_as_held(UUID) == unread.idle_since(UUID)
 
 
-def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:
+def test_a_gap_or_a_missing_value_restarts_idle_time() -> None:
     gap = seen(at(1, 0.9), at(2, 0.0), at(100, 0.0), at(101, 0.0)).idle_since(UUID)
     unknown = seen(at(1, 0.9), at(2, 0.0), at(3, NAN), at(4, 0.0), at(5, 0.0)).idle_since(UUID)
     assert gap is not None
@@ -198,7 +198,7 @@ def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:
     assert seen(at(1, 0.0), at(2, NAN)).idle_since(UUID) is None
 
 
-def test_ticks_of_100_ms_that_are_late_by_some_of_them_leave_no_gap() -> None:
+def test_late_ticks_of_100_ms_are_no_gap() -> None:
     def fast(tenth: int, utilization: float) -> Any:
         return at(1, utilization)._replace(monotonic_ns=tenth * SECOND // 10, interval_ns=SECOND // 10)
 
@@ -216,7 +216,7 @@ def test_work_before_a_gap_makes_no_pause_after_it() -> None:
     assert state(idle, (process(),), activity.observed(UUID)) is GpuState.ALLOCATED, "nobody knows yet"
 
 
-def test_time_that_begins_anew_forgets() -> None:
+def test_a_clock_that_restarts_resets_the_activity() -> None:
     activity = seen(at(100, 0.9), at(1, 0.0))
     assert isnan(activity.observed(UUID).since_work)
 

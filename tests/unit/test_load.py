@@ -50,12 +50,12 @@ def test_a_sample_between_two_steps_is_no_pause() -> None:
     assert in_turn(frames([0.9, 0.9, 0.0, 0.9, 0.02, 0.0, 0.9])) == [("busy", 7)]
 
 
-def test_a_gpu_that_was_busy_is_not_said_to_be_for_longer_than_seconds_beside_0() -> None:
+def test_busy_ends_after_seconds_at_0() -> None:
     assert in_turn(frames([0.9, *[0.0] * 20])) == [("busy", 3), ("pausing", 18)]
     assert in_turn(frames([0.9, *[0.1] * 20])) == [("busy", 3), ("light load", 18)]
 
 
-def test_a_light_load_is_not_said_for_longer_than_seconds_beside_0() -> None:
+def test_a_light_load_ends_after_seconds_at_0() -> None:
     assert in_turn(frames([0.1, 0.1, *[0.0] * 20])) == [("light load", 4), ("pausing", 18)]
     assert in_turn(frames([0.1, 0.1, *[0.04] * 20])) == [("light load", 11), ("pausing", 11)]
 
@@ -64,13 +64,13 @@ def test_a_gpu_that_begins_to_work_is_busy_at_once() -> None:
     assert words(frames([0.9, *[0.0] * 10, 0.9]))[-2:] == ["pausing", "busy"]
 
 
-def test_a_light_load_that_lasts_is_told_and_so_is_a_pause_after_it() -> None:
+def test_a_lasting_light_load_and_a_later_pause_are_shown() -> None:
     told = in_turn(frames([0.9, *[0.0] * 10, *[0.1] * 20, *[0.0] * 20]))
     assert told == [("busy", 3), ("pausing", 17), ("light load", 13), ("pausing", 18)]
 
 
 @pytest.mark.parametrize("before", [frames([0.0] * 61), frames([0.9, *[0.0] * 20], memory=0.0)], ids=["idle", "free"])
-def test_what_did_nothing_before_is_no_pause_of_whoever_works_a_little_now(before: list[Frame]) -> None:
+def test_earlier_idleness_does_not_make_a_light_load_a_pause(before: list[Frame]) -> None:
     at = len(before)
     kept = {"memory_used": 40 * GIB, "memory_total": 80 * GIB, "memory_reserved": 0.5 * GIB}
     begins = frame_of(tick(at + 1, [sample(0, utilization=0.07, **kept)], [process()]), at + 1)
@@ -81,7 +81,7 @@ def test_one_frame_alone_has_the_word_of_its_sample() -> None:
     assert [words(frames([share]))[0] for share in (0.9, 0.1)] == ["busy", "light load"]
 
 
-def test_the_gpus_that_count_as_busy_are_counted_by_the_words_of_their_rows() -> None:
+def test_busy_gpus_are_counted_by_load() -> None:
     shares = (0.9, 0.0, 0.1, 0.9)
     statuses = [judged(sample(at, utilization=share), GpuState.BUSY) for at, share in enumerate(shares)]
     assert busy_counts(statuses) == [(2, "busy"), (1, "light load"), (1, "pausing")]

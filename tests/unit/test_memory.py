@@ -38,15 +38,15 @@ def test_without_a_run_all_that_is_used_is_others() -> None:
     assert str(parts()) == str(MemoryBreakdown(nan, nan, nan, 50.0, 30.0, nan))
 
 
-def test_a_framework_that_tells_of_tensors_alone_has_the_rest_of_its_processes_as_cache() -> None:
+def test_without_reserved_memory_the_rest_of_the_processes_is_cache() -> None:
     assert str(parts(run_allocated=20.0, run_used=45.0)) == str(MemoryBreakdown(20.0, 25.0, nan, 5.0, 30.0, nan))
 
 
-def test_processes_that_the_driver_does_not_show_leave_what_the_framework_tells() -> None:
+def test_without_listed_processes_the_framework_values_remain() -> None:
     assert str(parts(run_allocated=20.0, run_reserved=25.0)) == str(MemoryBreakdown(20.0, 5.0, nan, 25.0, 30.0, nan))
 
 
-def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries() -> None:
+def test_without_framework_values_memory_is_of_this_run() -> None:
     def named(**known: float) -> dict[str, float]:
         return {part.title: value for part, value in known_parts(parts(**known))}
 
@@ -60,7 +60,7 @@ def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries()
     assert named() == {"in use": 50.0, "free": 30.0}, "nobody has said that it is of processes"
 
 
-def test_the_json_tells_what_a_run_holds_apart_from_what_its_libraries_hold() -> None:
+def test_json_separates_tensors_from_libraries() -> None:
     def made(**known: float) -> dict[str, float | None]:
         found = status_json._memory_split(sample(memory_total=TOTAL, memory_used=50.0, **known))
         assert found is not None
@@ -77,7 +77,7 @@ def test_unknown_use_does_not_divide() -> None:
 
 
 @pytest.mark.parametrize("used", [0.0, 7.0, TOTAL])
-def test_the_parts_add_up_whatever_is_known_and_however_old_it_is(used: float) -> None:
+def test_the_parts_add_up_with_any_missing_or_old_values(used: float) -> None:
     amounts = (nan, 0.0, 5.0, 90.0)
     for kept, allocated, held, own in product((nan, 0.5, 90.0), amounts, amounts, amounts):
         known = {"memory_reserved": kept, "run_allocated": allocated, "run_reserved": held, "run_used": own}
@@ -91,7 +91,7 @@ AMOUNTS = st.integers(0, 2**48).map(float)
 
 
 @given(total=AMOUNTS, share=st.floats(0, 1), told_of=st.lists(AMOUNTS | st.just(nan), min_size=4, max_size=4))
-def test_whole_bytes_add_up_exactly_whatever_is_told(total: float, share: float, told_of: list[float]) -> None:
+def test_whole_bytes_add_up_exactly(total: float, share: float, told_of: list[float]) -> None:
     names = ("memory_reserved", "run_allocated", "run_reserved", "run_used")
     used = float(int(total * share))
     divided = breakdown_of(sample(memory_total=total, memory_used=used, **dict(zip(names, told_of, strict=True))))
@@ -103,13 +103,13 @@ def test_whole_bytes_add_up_exactly_whatever_is_told(total: float, share: float,
 
 
 @given(st.lists(st.floats() | AMOUNTS, min_size=6, max_size=6))
-def test_numbers_that_no_device_has_make_no_part_less_than_nothing(numbers: list[float]) -> None:
+def test_impossible_numbers_make_no_part_negative(numbers: list[float]) -> None:
     names = ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
     divided = breakdown_of(sample(**dict(zip(names, numbers, strict=True))))
     assert divided is None or all(value >= 0 for _, value in known_parts(divided))
 
 
-def test_what_all_programs_use_is_just_in_use_where_no_run_is_known() -> None:
+def test_without_a_run_all_memory_is_in_use() -> None:
     assert [(part.title, value) for part, value in known_parts(parts())] == [("in use", 50.0), ("free", 30.0)]
 
 
@@ -117,7 +117,7 @@ def test_each_part_has_a_row_in_the_order_of_the_split() -> None:
     assert [part.name for part in PARTS] == list(MemoryBreakdown._fields)
 
 
-def test_fragmentation_is_told_as_shares_of_what_is_held() -> None:
+def test_fragmentation_is_a_share_of_reserved_memory() -> None:
     held = FrameworkMemory(allocated=6.0, reserved=8.0, inactive_split=1.0, requested=5.0)
     assert fragmentation(held)[:3] == (0.25, 0.125, pytest.approx(1 / 6))
     assert isnan(fragmentation(held).scattered), "torch keeps many pools"

@@ -66,12 +66,12 @@ def test_a_run_that_makes_no_step_any_more_has_no_pace() -> None:
 
 
 @pytest.mark.parametrize("of", [run(0, 160.0), run(3, 102.0)])
-def test_a_pace_that_cannot_be_told_yet_is_not_told(of: Run) -> None:
+def test_a_pace_over_too_short_a_time_is_unknown(of: Run) -> None:
     assert isnan(rate(known(boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), of=of), "a", of.updated))
     assert isnan(rate(Epochs(), "a", 160.0))
 
 
-def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
+def test_logged_values_are_compared_with_the_previous_epoch() -> None:
     logged = LoggedEpochs()
     for epoch, loss in ((0, 4.0), (0, 3.0), (1, 2.5), (1, 2.0), (2, 1.9), (2, 1.8)):
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss), run(1, 1.0, epoch, rank=1, loss=9.0))))
@@ -117,7 +117,7 @@ def test_a_change_is_only_against_the_epoch_before(losses: list[tuple[int, float
     assert logged.change(run(1, 1.0, losses[-1][0], loss=loss), "loss") == pytest.approx(change, nan_ok=True)
 
 
-def test_a_loss_that_this_epoch_has_not_logged_yet_is_compared_with_the_epoch_before_its_own() -> None:
+def test_a_loss_of_the_previous_epoch_is_compared_with_the_one_before() -> None:
     logged = LoggedEpochs()
     for epoch, loss in ((0, 5.0), (1, 5.0), (1, 4.0), (2, 4.0), (2, 2.0), (3, 2.0)):
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
@@ -133,7 +133,7 @@ def test_a_loss_that_this_epoch_has_not_logged_yet_is_compared_with_the_epoch_be
     assert once.change(run(1, 1.0, 2, loss=4.0), "loss") == 0, "logged as large again"
 
 
-def test_a_value_that_a_board_still_shows_of_the_epoch_before_is_none_of_this_one() -> None:
+def test_values_of_the_previous_epoch_do_not_count_for_this_one() -> None:
     logged = LoggedEpochs()
     for epoch, loss, val in ((0, 2.0, 2.5), (1, 2.0, 2.5), (1, 1.5, 2.5), (1, 2.0, 2.5)):
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss, val_loss=val),)))
@@ -141,7 +141,7 @@ def test_a_value_that_a_board_still_shows_of_the_epoch_before_is_none_of_this_on
     assert logged.values("id", 1) == {"loss": 2.0}, "it was another one meanwhile"
 
 
-def test_a_value_logged_between_two_frames_at_the_end_of_an_epoch_is_not_one_of_the_next() -> None:
+def test_values_between_two_frames_belong_to_the_ended_epoch() -> None:
     logged = LoggedEpochs()
     logged.add(frame(runs=(run(1, 1.0, 0),)))
     for epoch, loss in ((1, 2.0), (1, 2.0), (2, 1.0)):
@@ -150,7 +150,7 @@ def test_a_value_logged_between_two_frames_at_the_end_of_an_epoch_is_not_one_of_
     assert isnan(logged.change(run(1, 1.0, 2, loss=1.0), "loss")), "nor any change against it"
 
 
-def test_a_value_that_the_end_of_an_epoch_tells_is_of_that_epoch() -> None:
+def test_values_in_the_end_event_belong_to_its_epoch() -> None:
     logged = LoggedEpochs()
     logged.add(frame(runs=(run(1, 1.0, 0),)))
     for epoch, loss in ((1, 2.0), (1, 2.0), (2, 1.0), (2, 1.0)):
@@ -162,7 +162,7 @@ def test_a_value_that_the_end_of_an_epoch_tells_is_of_that_epoch() -> None:
     assert [logged.values("id", epoch) for epoch in (0, 1)] == [{"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0}]
 
 
-def test_a_value_that_the_end_of_an_epoch_does_not_tell_is_not_the_last_of_it() -> None:
+def test_values_missing_in_the_end_event_are_not_final() -> None:
     logged = LoggedEpochs()
     logged.add(frame(runs=(run(1, 1.0, 0, loss=2.2, val_loss=2.6),)))
     logged.add(frame(runs=(run(1, 1.0, 1, loss=2.0, val_loss=2.5),)))
@@ -194,7 +194,7 @@ def test_of_long_runs_the_last_epochs_are_kept() -> None:
     assert logged.value("id", 2 * EPOCHS - 1, "loss") == 2.0 * EPOCHS
 
 
-def test_a_slow_first_epoch_counts_only_until_enough_is_known_of_those_behind_it() -> None:
+def test_a_slow_first_epoch_counts_only_at_first() -> None:
     first, second = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), boundary(2, 110.0, 50, Mark.EPOCH_BEGIN)._replace(epoch=1)
     at_first = known(first, second, of=run(200, 113.0, 1))
     assert rate(at_first, "a", 113.0) == pytest.approx(200 / 13)
@@ -202,7 +202,7 @@ def test_a_slow_first_epoch_counts_only_until_enough_is_known_of_those_behind_it
     assert recent_pace(known(first, second, of=run(350, 116.0, 1)), "a", 116.0).over == 6.0, "and it says so"
 
 
-def test_of_the_first_seconds_of_an_open_epoch_no_pace_is_told() -> None:
+def test_the_pace_of_an_open_epoch_is_unknown_in_its_first_seconds() -> None:
     first, second = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), boundary(2, 110.0, 50, Mark.EPOCH_BEGIN)._replace(epoch=1)
     begun = known(first, second, of=run(52, 110.0003, 1))
     assert isnan(steps_per_second_in(begun, "a", 110.0, 110.045, is_open=True)), "the board is ahead of its time"
@@ -210,7 +210,7 @@ def test_of_the_first_seconds_of_an_open_epoch_no_pace_is_told() -> None:
     assert steps_per_second_in(known(second, of=run(350, 116.0, 1)), "a", 110.0, 116.0, is_open=True) == 50.0
 
 
-def test_an_epoch_that_goes_on_has_no_steps_per_second_in_its_first_seconds() -> None:
+def test_an_open_epoch_has_no_steps_per_second_in_its_first_seconds() -> None:
     epoch = EpochSummary(0, 0, 0.045, 342, wait=0.0, ranks=1, utilization_from="")
     assert isnan(replace(epoch, is_open=True).steps_per_second)
     assert replace(epoch, is_open=True, seconds=10.0).steps_per_second == 34.2
@@ -237,7 +237,7 @@ def quick(epochs: int) -> tuple[Epochs, int]:
     lambda known, end: known.epoch_count("a"),
     lambda known, end: known.chart_marks(["a"]),
 ], ids=["recent pace", "pace of an epoch", "duration", "newest epochs", "count", "marks"])  # fmt: skip
-def test_what_is_told_of_a_run_takes_as_long_after_thousands_of_epochs(work: Callable[[Epochs, float], object]) -> None:
+def test_the_cost_does_not_grow_with_thousands_of_epochs(work: Callable[[Epochs, float], object]) -> None:
     spent = []
     for epochs in (100, 1900):
         known, number = quick(epochs)

@@ -46,14 +46,14 @@ def test_a_long_training_has_20_to_50_rows(steps: int) -> None:
     assert str(row_size(steps)).strip("0") in ("1", "2", "5")
 
 
-def test_rows_end_at_round_numbers_at_the_time_that_lies_between_two_publications() -> None:
+def test_row_ends_are_interpolated_between_publications() -> None:
     ends = marks(3000, every=47)
     assert ends[-1].step == 2900
     assert {end.step for end in ends} >= set(range(100, 3000, 100)), "of each size that rows may come to have"
     assert all(end.monotonic_ns == end.step * MS for end in ends)
 
 
-def test_what_is_published_grows_with_the_logarithm_of_the_length() -> None:
+def test_the_number_of_rows_is_logarithmic() -> None:
     each = [len(marks(10**power, every=1)) for power in (3, 4, 5)]
     assert all(0 < longer - shorter < 150 for shorter, longer in pairwise(each))
     assert len(marks(10**5, every=50)) < each[-1] < 500
@@ -62,7 +62,7 @@ def test_what_is_published_grows_with_the_logarithm_of_the_length() -> None:
     assert len(marker.advance(RowEnd(10**9, 9 * MS, 0))) <= 100
 
 
-def test_no_row_ends_before_a_phase_that_was_published_meanwhile() -> None:
+def test_rows_and_phases_are_published_in_order() -> None:
     rows = StepMarker()
     assert rows.advance(RowEnd(1, 10 * MS, 0)) == [RowEnd(1, 10 * MS, 0)]
     rows.restart(RowEnd(1, 900 * MS, 0))  # an evaluation has just ended
@@ -75,7 +75,7 @@ def test_a_wait_that_became_unknown_is_not_interpolated() -> None:
     assert rows.advance(RowEnd(102, 20 * MS, NOT_KNOWN)) == [RowEnd(100, 20 * MS, NOT_KNOWN)]
 
 
-def test_a_loop_without_epochs_marks_its_steps_and_one_with_epochs_does_not(look: Callable[[], Poll]) -> None:
+def test_only_a_loop_without_epochs_has_rows(look: Callable[[], Poll]) -> None:
     with gpumon.run("net", steps=3) as tags:
         for step in range(1, 4):
             tags._due = 0
@@ -91,7 +91,7 @@ def test_a_loop_without_epochs_marks_its_steps_and_one_with_epochs_does_not(look
     assert not [one for one in look().boundaries if one.mark is Mark.STEPS]
 
 
-def test_the_step_of_a_log_counts_where_nothing_else_does(look: Callable[[], Poll]) -> None:
+def test_steps_of_logs_count_if_nothing_else_counts_steps(look: Callable[[], Poll]) -> None:
     with gpumon.run("net") as tags:
         tags.log({"loss": 1.0}, step=40)
         tags.log({"loss": 0.5}, 80)
@@ -116,7 +116,7 @@ def logged_in_rows(boundaries: list[Boundary]) -> dict[int, dict[str, float]]:
     return {end: row.metrics for end, row in zip(ends, rows, strict=True) if row.metrics}
 
 
-def test_what_is_logged_behind_a_step_is_of_the_row_that_ends_with_it(look: Callable[[], Poll]) -> None:
+def test_values_logged_after_a_step_belong_to_the_row_that_ends_with_it(look: Callable[[], Poll]) -> None:
     with gpumon.run("net", steps=100) as tags:
         for step in range(1, 101):
             tags._due = 0
@@ -132,7 +132,7 @@ def test_what_is_logged_behind_a_step_is_of_the_row_that_ends_with_it(look: Call
     assert evaluated == {50: (50, 0.5), 100: (100, 1.0)}, "the last one, too"
 
 
-def test_steps_that_are_faster_than_what_is_published_have_their_own_numbers(look: Callable[[], Poll]) -> None:
+def test_fast_steps_have_their_own_values(look: Callable[[], Poll]) -> None:
     with gpumon.run("net") as tags:
         for step in range(1, 201):
             tags.step()
@@ -155,7 +155,7 @@ def test_the_step_of_a_log_says_in_which_row_it_is_kept(look: Callable[[], Poll]
     assert found == {7: {"early": 1.0}, 1: {"first": 1.0}, 40: {"ahead": 1.0}}, "no step is invented"
 
 
-def test_steps_told_by_their_log_alone_have_their_rows(look: Callable[[], Poll]) -> None:
+def test_steps_counted_by_logs_have_rows(look: Callable[[], Poll]) -> None:
     with gpumon.run("net") as tags:
         for step in range(1, 41):
             tags._due = 0
@@ -173,7 +173,7 @@ def test_steps_in_another_unit_do_not_flood_the_board(look: Callable[[], Poll]) 
     assert sum(one.of_step > 0 for one in look().boundaries) > 0
 
 
-def test_a_number_from_a_gpu_is_of_the_row_in_which_it_was_logged(look: Callable[[], Poll]) -> None:
+def test_a_value_from_a_gpu_belongs_to_the_row_in_which_it_was_logged(look: Callable[[], Poll]) -> None:
     gpu = Gpu()
     with gpumon.run("net") as tags:
         for step in range(1, 11):
@@ -185,7 +185,7 @@ def test_a_number_from_a_gpu_is_of_the_row_in_which_it_was_logged(look: Callable
     assert logged_in_rows(look().boundaries) == {5: {"loss": 0.5}}
 
 
-def test_what_is_logged_for_a_row_that_is_over_is_in_every_output(tmp_path: Path) -> None:
+def test_late_values_of_a_row_are_in_every_output(tmp_path: Path) -> None:
     make, ledger = Course(), Memory()
     found = [
         make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.STEPS, 2.0, -1, "", 1), make(Mark.STEPS, 3.0, -1, "", 2),
@@ -263,7 +263,7 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     assert ">Epochs<" not in page, "it has none, and not 0 of them"
 
 
-def test_rows_of_a_training_that_goes_on_are_joined_in_the_ledger_too(tmp_path: Path) -> None:
+def test_rows_of_a_running_training_are_merged_in_the_ledger(tmp_path: Path) -> None:
     ledger = Memory()
     boundaries, end = stepped(120, 0.5)
     keep(ledger, ticks(math.ceil(end) + 3, boundaries, of_steps(120, 0.5)))
@@ -273,7 +273,7 @@ def test_rows_of_a_training_that_goes_on_are_joined_in_the_ledger_too(tmp_path: 
     assert step_summaries(record)[3].value("energy") == pytest.approx(WATTS * 2.5, rel=1e-6)
 
 
-def test_the_open_row_of_a_running_training_has_what_came_so_far(tmp_path: Path) -> None:
+def test_the_open_row_has_the_values_so_far(tmp_path: Path) -> None:
     ledger = Memory()
     boundaries, _ = stepped(30, 0.5)
     keep(ledger, ticks(12, boundaries[:20], of_steps(22, 0.5)))
@@ -302,7 +302,7 @@ def test_a_command_has_no_rows_of_steps(tmp_path: Path) -> None:
     assert kept(ledger, tmp_path).step_rows == []
 
 
-def test_what_a_strange_board_marks_stays_bounded(tmp_path: Path) -> None:
+def test_rows_of_a_hostile_board_are_limited(tmp_path: Path) -> None:
     make, ledger = Course(), Memory()
     found = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
     found += [make(Mark.STEPS, 1 + 0.001 * n, -1, "", 7) for n in range(1, 3000)]
@@ -317,7 +317,7 @@ def test_what_a_strange_board_marks_stays_bounded(tmp_path: Path) -> None:
     assert row_size(1 << 62) > 0
 
 
-def test_a_row_ends_when_its_last_batch_was_worked_on_not_when_it_came(look: Callable[[], Poll]) -> None:
+def test_a_row_ends_when_its_last_step_is_done(look: Callable[[], Poll]) -> None:
     with gpumon.run("net", steps=3) as tags:
         for batch in tags.steps(range(1, 4)):
             tags.log({"loss": 1 / batch})
@@ -326,7 +326,7 @@ def test_a_row_ends_when_its_last_batch_was_worked_on_not_when_it_came(look: Cal
     assert found == [(1, {"loss": 1.0}), (2, {"loss": 0.5})], "the last one ends with the run"
 
 
-def test_what_is_logged_behind_the_last_step_is_in_its_row(tmp_path: Path) -> None:
+def test_values_logged_after_the_last_step_are_in_its_row(tmp_path: Path) -> None:
     make, ledger = Course(), Memory()
     found = [
         make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.STEPS, 2.0, -1, "", 1), make(Mark.STEPS, 3.0, -1, "", 2),

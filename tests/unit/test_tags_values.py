@@ -103,7 +103,7 @@ def test_numpy_and_cpu_tensors_are_taken() -> None:
 
 
 @pytest.mark.parametrize("value", ["0.5", b"1", None, [1], {}, 10**400, object()])
-def test_what_is_no_number_is_left_out_with_one_warning(value: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_values_that_are_not_numbers_are_one_warning(value: object, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "gpumon"):
         assert number_of("loss", value, {}) is None
         assert number_of("loss", value, {}) is None
@@ -147,7 +147,7 @@ def test_the_oldest_and_the_newest_are_kept() -> None:
     assert pending.collect() == {(-1, 0): {"loss": 3.0}}
 
 
-def test_the_last_number_of_an_epoch_comes_with_its_epoch_though_the_next_has_begun() -> None:
+def test_the_last_value_of_an_epoch_arrives_with_its_epoch() -> None:
     gpu, pending = Gpu(), PendingNumbers()
     for epoch, number in ((0, 1.0), (0, 2.0), (1, 3.0), (1, 4.0), (1, 5.0)):
         pending.add("loss", on_its_way(gpu, number), epoch)

@@ -119,7 +119,7 @@ def front_with_memory(number: int, record: bytes) -> bytes:
     return bytes(front)
 
 
-def test_framework_memory_comes_back_and_what_was_not_told_is_not_known() -> None:
+def test_framework_memory_survives_packing_and_missing_values_are_unknown() -> None:
     assert unpack_memory(front_with_memory(3, wire_format.pack_memory(3, 77, HELD))) == (77, HELD)
     assert HELD[1].reserved == wire_format.NOT_KNOWN
     assert unpack_memory(bytes(wire_format.FRONT)) == (0, ())
@@ -134,7 +134,7 @@ def test_a_torn_record_of_memory_gives_way_to_the_one_before() -> None:
     assert unpack_memory(bytes(front)) == (11, HELD[:1])
 
 
-def test_as_many_devices_are_told_as_have_room() -> None:
+def test_memory_of_at_most_sixteen_devices_is_packed() -> None:
     many = [wire_format.Memory(i, i, i) for i in range(100)]
     record = wire_format.pack_memory(1, 1, many)
     assert len(record) <= wire_format.MEMORY_ROOM
@@ -142,7 +142,7 @@ def test_as_many_devices_are_told_as_have_room() -> None:
 
 
 @given(st.binary(max_size=wire_format.MEMORY_ROOM))
-def test_bytes_of_a_stranger_are_no_record_of_memory_and_do_no_harm(raw: bytes) -> None:
+def test_hostile_bytes_are_no_memory_record(raw: bytes) -> None:
     monotonic, devices = unpack_memory(front_with_memory(1, raw))
     assert (monotonic, devices) == (0, ()) or len(devices) <= wire_format.MAX_MEMORY
 
@@ -184,7 +184,7 @@ def test_the_longest_description_has_room() -> None:
     [b"", b"[]", b"null", b"\xff", b"[" * 7000, b'{"epochs":' + b"1" * 7000 + b"}", b'{"name": "\\ud800"'],
     ids=["empty", "list", "null", "no-utf8", "deep", "huge-number", "cut"],
 )
-def test_what_is_no_description_is_refused_without_harm(text: bytes) -> None:
+def test_invalid_descriptions_are_refused(text: bytes) -> None:
     with pytest.raises(BoardError):
         decode(text)
 
