@@ -377,6 +377,8 @@ def test_states_bars_and_what_is_chosen_are_seen_with_colors_of_the_system(brows
             ("#page-fleet [aria-pressed=true]", "#page-fleet [aria-pressed=false]"),
         ):
             assert page.locator(chosen).first.evaluate(background) != page.locator(other).first.evaluate(background)
+        colors = page.evaluate("['p0', 'p1', 'acc', 'bad'].map((role) => gpumon.theme.theme.color(role))")
+        assert len(set(colors)) == 4, "lines of charts keep their colors"
 
 
 def test_a_browser_without_the_token_sees_a_page_that_says_what_to_do(browser: Browser, simulated: str) -> None:

@@ -1,14 +1,14 @@
-// The scripts of the pages in Node: as much of a browser as they need to be loaded, and to make elements.
+// The scripts of the pages in Node, with as much of a browser as they need to be loaded and to make elements.
 "use strict";
 const fs = require("node:fs");
 const vm = require("node:vm");
 
-// Made by `bundle_modules` of `gpumon_web.assets_bundle`, up to the module `router`.
+// The bundle of the module `router`, by `bundle_modules` of `gpumon_web.assets_bundle`.
 const SCRIPTS = fs.readFileSync(process.env.GPUMON_SCRIPTS, "utf8");
 
 const camel = (name) => name.replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
 
-// An element that has a place among others, text, attributes, classes and listeners, and no looks.
+// An element with children, text, attributes, classes and listeners, and without a layout.
 class Element {
   constructor(tag, attributes = {}, ...children) {
     Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, style: { setProperty() {} }, own: "", hidden: false, className: "", parentElement: null, told: {} });
@@ -56,7 +56,7 @@ class Element {
   addEventListener(name, heard) { this.told[name] = heard; }
   click() { this.told.click({}); }
   find(tag) { return [...(this.tag === tag ? [this] : []), ...this.children.flatMap((one) => (one.find ? one.find(tag) : []))]; }
-  // Of selectors `tag`, `.class`, `[data-name]`, `[data-name="value"]`, and a tag with one of the others.
+  // Knows the selectors `tag`, `.class`, `[data-name]`, `[data-name="value"]`, and a tag followed by one of the others.
   matches(selector) {
     const [, tag, name, data, is] = /^(\w*)(?:\.([\w-]+))?(?:\[data-([\w-]+)(?:="([\w-]*)")?\])?$/.exec(selector);
     const found = this.dataset[camel(data || "")];
@@ -69,8 +69,8 @@ class Element {
   closest(selector) { return this.matches(selector) ? this : this.parentElement && this.parentElement.closest(selector); }
 }
 
-// The scripts in a world of their own, without starting a page; `answers` are what fetch gives, one by one. `gpumon` has
-// what all modules export, by its name. What is set there takes the place of what other modules import.
+// Loads the scripts into a context of their own, without starting a page. `answers` are the results of fetch, one by one.
+// `gpumon` has the exports of all modules by their name; setting one replaces it for the modules that import it.
 exports.load = function (answers = []) {
   const world = {
     console, performance, URLSearchParams, AbortController, queueMicrotask,

@@ -19,7 +19,7 @@ export function closeMenusElsewhere() {
   window.addEventListener("pointerdown", close, true);
   window.addEventListener("focusin", close);
   window.addEventListener("keydown", (press) => {
-    const opened = press.key === "Escape" && /** @type {Element} */ (press.target).closest("details.opens[open]");
+    const opened = press.key === "Escape" && document.activeElement?.closest("details.opens[open]");
     if (opened) { opened.removeAttribute("open"); opened.querySelector("summary").focus(); }
   });
 }

@@ -40,7 +40,7 @@ function label() {
 function color(role, opacity = 1) {
   if (!colors.has(role)) {
     const probe = document.documentElement.appendChild(make("i", { hidden: true }));
-    probe.style.color = `var(--${role})`;
+    Object.assign(probe.style, { color: `var(--${role})`, forcedColorAdjust: "none" });
     colors.set(role, getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3));
     probe.remove();
   }
