@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.builders import process, sample, tick
 from tests.runs import Book, training
-from tests.web.conftest import on_a_port, visit
+from tests.web.conftest import Visitor, on_a_port, visit
 from tests.web.served import Served
 
 HOSTILE = '=HYPERLINK("http://x.example","y")'
@@ -68,8 +67,8 @@ def test_each_table_is_saved_as_it_is_in_view(browser: Browser, tmp_path: Path) 
         assert float(row["energy_joules"]) > 0
 
 
-@pytest.mark.parametrize("count", [130])
-def test_rows_that_nobody_scrolled_to_are_saved_too(browser: Browser, tmp_path: Path, count: int) -> None:
+def test_rows_that_nobody_scrolled_to_are_saved_too(browser: Browser, tmp_path: Path) -> None:
+    count = 130
     with Book(tmp_path) as book:
         for number in range(count):
             training(book, f"net{number}-1a2b", 1, course=False)
@@ -81,23 +80,17 @@ def test_rows_that_nobody_scrolled_to_are_saved_too(browser: Browser, tmp_path: 
         assert len(saved(page, "Runs", tmp_path / "runs.csv")) == count
 
 
-def test_gpus_of_a_closed_group_are_saved_one_by_one(browser: Browser, simulated: str, tmp_path: Path) -> None:
-    with visit(browser, simulated) as visitor:
-        page = visitor.open("#/fleet")
-        opener = page.locator("#page-fleet button.row").first
-        opener.click()
-        expect(opener).to_have_attribute("aria-expanded", "false")
-        rows = saved(page, "GPUs", tmp_path / "gpus.csv")
-        assert sorted(row["gpu"] for row in rows) == [str(number) for number in range(8)]
-
-
-def test_the_button_is_reached_and_pressed_by_keys(browser: Browser, simulated: str) -> None:
-    with visit(browser, simulated) as visitor:
-        page = visitor.open("#/fleet")
-        page.get_by_role("button", name="GPUs as CSV").focus()
-        with page.expect_download() as expected:
-            page.keyboard.press("Enter")
-        assert expected.value.suggested_filename.startswith("gpus-")
+def test_gpus_of_a_closed_group_are_saved_one_by_one_and_by_keys(viewer: Visitor, tmp_path: Path) -> None:
+    page = viewer.open("#/fleet")
+    opener = page.locator("#page-fleet button.row").first
+    opener.click()
+    expect(opener).to_have_attribute("aria-expanded", "false")
+    rows = saved(page, "GPUs", tmp_path / "gpus.csv")
+    assert sorted(row["gpu"] for row in rows) == [str(number) for number in range(8)]
+    page.get_by_role("button", name="GPUs as CSV").focus()
+    with page.expect_download() as expected:
+        page.keyboard.press("Enter")
+    assert expected.value.suggested_filename.startswith("gpus-")
 
 
 def test_a_chart_as_a_file_says_all_that_stands_beside_it(browser: Browser, tmp_path: Path) -> None:

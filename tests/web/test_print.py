@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.builders import sample, tick
 from tests.runs import Book, training
-from tests.web.conftest import on_a_port, visit
+from tests.web.conftest import DESK, Visitor, on_a_port, visit
 from tests.web.served import Served
 
 PAPER, LETTER, SMALL = 703, 725, 468
@@ -26,32 +26,32 @@ def on_paper(page: Page, width: int = PAPER) -> None:
     expect(page.locator("html.printing")).to_be_attached()
 
 
-def test_every_page_is_printed_light_without_controls_and_as_wide_as_the_paper(
-    browser: Browser, simulated: str
-) -> None:
-    with visit(browser, simulated, color_scheme="dark") as visitor:
-        for place in ("#/fleet", "#/gpu/0", "#/run/sim-0-0", "#/runs", "#/users", "#/events"):
-            page = visitor.open(place)
-            page.set_viewport_size({"width": 1440, "height": 900})
-            expect(page.locator("main .page:not([hidden]) h1")).to_be_attached()
-            dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            on_paper(page)
-            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-            seen = page.evaluate(
-                "[...document.querySelectorAll("
-                "'button:not(.sort, .row, [aria-pressed=true]), input, select, nav a, form')]"
-                ".filter((one) => one.checkVisibility()).map((one) => one.outerHTML.slice(0, 80))"
-            )
-            assert seen == [], place
-            assert page.evaluate("document.documentElement.scrollWidth") <= PAPER, place
-            assert "printed 2" in page.evaluate("getComputedStyle(document.body, '::before').content")
-            page.emulate_media(media="screen")
-            expect(page.locator("html.printing")).not_to_be_attached()
-            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+def on_screen(page: Page) -> None:
+    page.emulate_media(media="screen")
+    expect(page.locator("html.printing")).not_to_be_attached()
 
 
-@pytest.mark.parametrize("width", [PAPER, LETTER])
-def test_epochs_fit_on_paper_whatever_their_metrics_are_called(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_every_page_is_printed_light_without_controls_and_as_wide_as_the_paper(viewer: Visitor) -> None:
+    for place in ("#/fleet", "#/gpu/0", "#/run/sim-0-0", "#/runs", "#/users", "#/events"):
+        page = viewer.open(place)
+        page.set_viewport_size(DESK)
+        expect(page.locator("main .page:not([hidden]) h1")).to_be_attached()
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        on_paper(page)
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        seen = page.evaluate(
+            "[...document.querySelectorAll("
+            "'button:not(.sort, .row, [aria-pressed=true]), input, select, nav a, form')]"
+            ".filter((one) => one.checkVisibility()).map((one) => one.outerHTML.slice(0, 80))"
+        )
+        assert seen == [], place
+        assert page.evaluate("document.documentElement.scrollWidth") <= PAPER, place
+        assert "printed 2" in page.evaluate("getComputedStyle(document.body, '::before').content")
+        on_screen(page)
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_epochs_fit_on_paper_whatever_their_metrics_are_called(browser: Browser, tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "wide-1a2b", 30, course=False, usage={"energy": 1.2345e8})
         names = ("validation_accuracy_of_five_classes", "a" * 40, "learning_rate", "perplexity")
@@ -61,9 +61,10 @@ def test_epochs_fit_on_paper_whatever_their_metrics_are_called(browser: Browser,
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/run/wide-1a2b")
         expect(page.locator("#page-run tbody tr").first).to_be_visible()
-        on_paper(page, width)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("#page-run thead th.logged:visible").count() == len(names)
+        for width in (PAPER, LETTER):
+            on_paper(page, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.locator("#page-run thead th.logged:visible").count() == len(names)
 
 
 def glyphs(pdf: bytes) -> int:
@@ -101,31 +102,24 @@ def test_every_row_is_printed_and_heads_are_repeated(browser: Browser, tmp_path:
         expect(rows).to_have_count(few)
 
 
-def test_charts_are_drawn_anew_for_paper_before_it_is_printed(browser: Browser, simulated: str) -> None:
-    with visit(browser, simulated, color_scheme="dark") as visitor:
-        page = visitor.open("#/gpu/0")
-        plot = page.locator("#page-gpu .plot[data-drawn]")
-        expect(plot).to_be_visible()
-        found = "document.querySelector('#page-gpu .plot')"
-        drawn = f"Number({found}.dataset.drawn)"
-        before = page.evaluate(drawn)
-        printed = page.evaluate(f"(dispatchEvent(new Event('beforeprint')), [{drawn}, {found}.clientWidth])")
-        assert printed[0] > before
-        assert 900 < printed[1] <= 1000
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        expect(page.locator("html.printing")).not_to_be_attached()
-
-
-@pytest.mark.parametrize("width", [PAPER, LETTER])
-def test_a_chart_reaches_from_edge_to_edge_of_the_paper(browser: Browser, simulated: str, width: int) -> None:
-    with visit(browser, simulated) as visitor:
-        page = visitor.open("#/gpu/0")
-        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+def test_charts_are_drawn_anew_for_paper_from_edge_to_edge(viewer: Visitor) -> None:
+    page = viewer.open("#/gpu/0")
+    expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+    found = "document.querySelector('#page-gpu .plot')"
+    drawn = f"Number({found}.dataset.drawn)"
+    before = page.evaluate(drawn)
+    printed = page.evaluate(f"(dispatchEvent(new Event('beforeprint')), [{drawn}, {found}.clientWidth])")
+    assert printed[0] > before
+    assert 900 < printed[1] <= 1000
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(page.locator("html.printing")).not_to_be_attached()
+    for width in (PAPER, LETTER):
         on_paper(page, width)
         canvas = page.locator("#page-gpu .plot canvas")
         left, right = canvas.evaluate("(one) => [one.getBoundingClientRect().left, one.getBoundingClientRect().right]")
         assert abs(left) < 1
         assert abs(right - width) < 1
+        on_screen(page)
 
 
 def words(page: Page) -> str:
@@ -202,11 +196,11 @@ def test_all_columns_of_a_comparison_fit_on_paper(browser: Browser, tmp_path: Pa
         assert right <= PAPER
 
 
-def test_columns_keep_their_words_on_small_paper(browser: Browser, simulated: str) -> None:
-    with visit(browser, simulated) as visitor:
-        page = visitor.open("#/fleet")
-        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
-        on_paper(page, SMALL)
-        assert page.evaluate("document.documentElement.scrollWidth") <= SMALL
-        who = page.locator("#page-fleet thead .c-who")
-        assert who.evaluate("(one) => one.getBoundingClientRect().width / one.currentCSSZoom") > 200
+def test_columns_keep_their_words_on_small_paper(viewer: Visitor) -> None:
+    page = viewer.open("#/fleet")
+    expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
+    on_paper(page, SMALL)
+    assert page.evaluate("document.documentElement.scrollWidth") <= SMALL
+    who = page.locator("#page-fleet thead .c-who")
+    assert who.evaluate("(one) => one.getBoundingClientRect().width / one.currentCSSZoom") > 200
+    on_screen(page)
