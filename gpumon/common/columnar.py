@@ -15,7 +15,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -48,8 +47,6 @@ _DOUBLE = struct.Struct("<d")
 _WINDOW = 13
 """Window size of zlib as power of two: 8 KiB, larger than most parts. With the default of 32 KiB, zlib spends more time
 allocating memory than compressing."""
-_SMALL = 64
-"""Maximum bytes of a part whose compressed form is cached. Most are constant, like limits, totals and link speeds."""
 
 
 class DamagedBlock(ValueError):
@@ -103,13 +100,6 @@ def pack_part(columns: bytes, level: int = 1) -> bytes:
 
     `level` is the parameter of zlib.
     """
-    if len(columns) <= _SMALL:
-        return _compress_small(columns, level)
-    return zlib.compress(columns, level, _WINDOW)
-
-
-@lru_cache(2048)  # more entries than constant metrics on a machine; they are packed in the same order each time
-def _compress_small(columns: bytes, level: int) -> bytes:
     return zlib.compress(columns, level, _WINDOW)
 
 

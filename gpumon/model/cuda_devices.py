@@ -20,7 +20,7 @@ def named_devices(value: str, devices: Sequence[Device]) -> list[str | None]:
     `devices`: the GPUs of this machine. A number is the driver's, as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     numbered = [device for device in devices if not device.is_instance and device.index >= 0]
-    # Beside NVIDIA's GPUs, CUDA numbers no others. On a machine without them, the variable is read by HIP.
+    # CUDA numbers only NVIDIA's GPUs. On a machine without NVIDIA GPUs, HIP reads the variable.
     own = [device for device in numbered if find_vendor(device.name, device.uuid) in (NVIDIA, None)] or numbered
     by_number = {str(device.index): device.uuid for device in own}
     entries = [entry.strip() for entry in value.split(",")]
