@@ -6,25 +6,36 @@ number, differs between cards. `pcie_bw` is never read, because it measures for 
 
 from __future__ import annotations
 
+import re
+
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import Availability
-from gpumon.sources.drm import pci, throttling
+from gpumon.sources.drm import pci
 from gpumon.sources.drm.cards import AMDGPU, Card
-from gpumon.sources.drm.files import KernelFile
+from gpumon.sources.drm.files import KernelFile, list_folder, read_bytes
 from gpumon.sources.drm.hwmon import Sensors
 from gpumon.sources.drm.intel import ClientUse
 from gpumon.sources.drm.metrics_table import JOULES, LONGEST, MetricsTable, parse_table, throttle_causes
 from gpumon.sources.drm.pci import PciLink
-from gpumon.sources.drm.throttling import ThrottleTimes, store_errors
 from gpumon.sources.drm.values import MOST_MEMORY, CardValues, EnergyMeter
 
+_RESIDENCIES: dict[str, tuple[str, ...]] = {
+    "gpu.throttled_sw_power": ("ppt_residency_acc",),
+    "gpu.throttled_hw_thermal": ("socket_thm_residency_acc", "vr_thm_residency_acc", "hbm_thm_residency_acc"),
+    "gpu.throttled_hw_power_brake": ("prochot_residency_acc",),
+}
+"""Fields of the table by metric. If several sensors throttle at once, the longest time counts."""
+_ECC = ("gpu.ecc_corrected", "gpu.ecc_uncorrected")
+_CYCLES = "accumulation_counter"
+_LONGEST_GAP = 60 * SECOND
+"""After more than this many ns without a reading, the counters of 32 bits may have wrapped."""
 METRICS = frozenset(
     (
         "gpu.utilization", "gpu.memory_utilization", "gpu.memory_used", "gpu.memory_total", "gpu.power",
         "gpu.power_instant", "gpu.power_limit", "gpu.energy", "gpu.temperature", "gpu.temperature_memory",
         "gpu.temperature_slowdown", "gpu.temperature_shutdown", "gpu.temperature_margin", "gpu.clock_sm",
-        "gpu.clock_memory", "gpu.fan", "gpu.pcie_replays", "gpu.event_reasons", *pci.METRICS, *throttling.METRICS,
+        "gpu.clock_memory", "gpu.fan", "gpu.pcie_replays", "gpu.event_reasons", *pci.METRICS, *_RESIDENCIES, *_ECC,
     )
 )  # fmt: skip
 _PERCENT, _MICRO, _MILLI = 1e-2, 1e-6, 1e-3
@@ -37,6 +48,39 @@ _SECOND_DIES = frozenset(("7408", "740c"))
 _COLD = 20.0
 """A card that is this many degrees below its limit is not throttled by heat, whatever the table says. RDNA3 cards set
 the bit of the hot spot even when they are idle."""
+
+
+class ThrottleTimes:
+    """Seconds of throttling since the first reading. The table counts cycles, whose length is unknown."""
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._before: dict[str, int] = {}
+        self._seconds = dict.fromkeys(_RESIDENCIES, 0.0)
+
+    def store(self, values: CardValues, table: MetricsTable, monotonic_ns: int) -> None:
+        """Add a reading of the table, and store the seconds."""
+        cycles = table.get(_CYCLES)
+        for metric, fields in _RESIDENCIES.items():
+            if cycles is None or any(table.get(field) is None for field in fields):
+                values.set_missing(metric, table.why)
+                continue
+            self._seconds[metric] += max(self._share(table, field) for field in fields) * self._passed(monotonic_ns)
+            values.set(metric, self._seconds[metric])
+        if cycles is not None:
+            self._at, self._before = monotonic_ns, dict(table.values or {})
+
+    def _passed(self, monotonic_ns: int) -> float:
+        passed = monotonic_ns - self._at
+        return passed / SECOND if self._at and passed <= _LONGEST_GAP else 0.0
+
+    def _share(self, table: MetricsTable, field: str) -> float:
+        """Return the share of the time since the last reading; 0 if there is none, or if the counters disagree."""
+        grown = [
+            ((table.get(name) or 0) - self._before.get(name, 0)) % 2**32 if name in self._before else 0
+            for name in (field, _CYCLES)
+        ]
+        return grown[0] / grown[1] if 0 < grown[0] <= grown[1] else 0.0
 
 
 class AmdCard:
@@ -86,7 +130,7 @@ class AmdCard:
             self._slow_at = monotonic_ns + _SLOW_EVERY
         if monotonic_ns >= self._errors_at:
             self._errors_at = monotonic_ns + _ERRORS_EVERY
-            store_errors(values, self._card.folder)
+            _store_errors(values, self._card.folder)
 
     def close(self) -> None:
         """Close all files."""
@@ -150,14 +194,10 @@ class AmdCard:
         label = "edge" if ("temp", "edge") in sensors.labels else "junction"
         core = sensors.labeled("temp", label, "input")
         values.read("gpu.temperature", core, _MILLI, lowest=1.0)
-        if "gpu.temperature" not in values.values:
-            number = _number(table, "temperature_edge")
-            number = number if is_known(number) else _number(table, "temperature_hotspot")
-            values.set("gpu.temperature", number, values.missing["gpu.temperature"], lowest=1.0)
+        number = _number(table, "temperature_edge")
+        _fall_back(values, "gpu.temperature", number if is_known(number) else _number(table, "temperature_hotspot"))
         values.read("gpu.temperature_memory", sensors.labeled("temp", "mem", "input"), _MILLI, lowest=1.0)
-        if "gpu.temperature_memory" not in values.values:
-            number = _number(table, "temperature_mem")
-            values.set("gpu.temperature_memory", number, values.missing["gpu.temperature_memory"], lowest=1.0)
+        _fall_back(values, "gpu.temperature_memory", _number(table, "temperature_mem"))
         if read_limits:
             for metric, suffix in (("gpu.temperature_slowdown", "crit"), ("gpu.temperature_shutdown", "emergency")):
                 values.read(metric, sensors.labeled("temp", label, suffix), _MILLI, lowest=1.0)
@@ -169,13 +209,18 @@ class AmdCard:
             ("gpu.clock_sm", "sclk", "current_gfxclk"), ("gpu.clock_memory", "mclk", "current_uclk"),
         ):  # fmt: skip
             values.read(metric, sensors.labeled("freq", label, "input"), 1.0)
-            if metric not in values.values:
-                values.set(metric, _number(table, field) * 1e6, values.missing[metric])
+            _fall_back(values, metric, _number(table, field) * 1e6, lowest=0.0)
 
 
 def _number(table: MetricsTable, field: str) -> float:
     number = table.get(field)
     return NAN if number is None else float(number)
+
+
+def _fall_back(values: CardValues, metric: str, number: float, lowest: float = 1.0) -> None:
+    """Store the number in the table for a metric that the sensors of the card lack."""
+    if metric not in values.values:
+        values.set(metric, number, values.missing[metric], lowest=lowest)
 
 
 def _read_fan(values: CardValues, sensors: Sensors) -> None:
@@ -198,3 +243,21 @@ def _store_throttling(values: CardValues, table: MetricsTable) -> None:
         return
     is_cold = values.values.get("gpu.temperature_margin", 0.0) > _COLD
     values.set("gpu.event_reasons", float(throttle_causes(status, without_heat=is_cold)))
+
+
+_COUNT = re.compile(rb"^(ue|ce):\s*(\d{1,18})\s*$", re.MULTILINE)
+_MAX_BLOCKS = 64
+
+
+def _store_errors(values: CardValues, card_folder: str) -> None:
+    """Read the ECC errors of all blocks of the card that count them (RAS)."""
+    folder = f"{card_folder}/ras"
+    totals: dict[bytes, int] = {}
+    for name in [name for name in list_folder(folder) if name.endswith("_err_count")][:_MAX_BLOCKS]:
+        for kind, count in _COUNT.findall(read_bytes(f"{folder}/{name}", 256)):
+            totals[kind] = totals.get(kind, 0) + int(count)
+    for metric, kind in zip(_ECC, (b"ce", b"ue"), strict=True):
+        if kind in totals:
+            values.set(metric, float(totals[kind]))
+        else:
+            values.set_missing(metric, Availability.NOT_SUPPORTED)
