@@ -13,9 +13,9 @@ from tests.nvml import Process, Stub, of_a_first_read
 from tests.programs import environment, gpumon, status
 from tests.sourced import Gpu, Source, nvml_source
 
-INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, NO_FUNCTION = 2, 3, 4, 10, 13
+NOT_SUPPORTED, NO_PERMISSION, TIMEOUT = 3, 4, 10
 LOST, RESET_REQUIRED, VERSION_MISMATCH, OTHER_VERSION, UNKNOWN = 15, 16, 18, 25, 999
-UNSPOKEN = [NOT_SUPPORTED, NO_FUNCTION, INVALID_ARGUMENT, OTHER_VERSION]
+UNSPOKEN = [NOT_SUPPORTED, OTHER_VERSION]
 """What drivers answer to a call, or a version of it, that they do not have."""
 COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
 MEMORY = "nvmlDeviceGetMemoryInfo"

@@ -38,20 +38,6 @@ class DeviceValues:
     It is filled in by the functions that make driver calls.
     """
 
-    __slots__ = (
-        "batched",
-        "clock",
-        "counters_at_ns",
-        "generation",
-        "margin_temperature",
-        "missing",
-        "overdue",
-        "read_at_ns",
-        "single",
-        "slowdown",
-        "values",
-    )
-
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
@@ -131,8 +117,6 @@ class CallCost:
 
     Written by the thread that reads the device. May be read from any thread.
     """
-
-    __slots__ = ("_slow", "calls", "function", "total", "wait", "worst")
 
     def __init__(self, function: str) -> None:
         self.function = function
