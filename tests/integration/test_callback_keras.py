@@ -16,25 +16,27 @@ from tests.programs import PATIENCE
 from tests.trainings import Cases, Told, need
 
 
-def cases_of(backend: str, live_dir: Path, *words: str) -> Cases:
-    more = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
-    return Cases("keras_cases", live_dir, *words, **more)
+class KerasCases(Cases):
+    def __init__(self, backend: str, live_dir: Path, *words: str) -> None:
+        more = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
+        super().__init__("keras_cases", live_dir, *words, **more)
+        self.backend = backend
 
 
 @pytest.fixture(
     scope="module", params=["torch", *(pytest.param(one, marks=pytest.mark.slow) for one in ("tensorflow", "jax"))]
 )
-def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cases:
+def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> KerasCases:
     """The cases on each backend. Those that differ on TensorFlow are also in `on_tensorflow`, which is not slow."""
     need("keras", request.param)
-    return cases_of(request.param, tmp_path_factory.mktemp(request.param))
+    return KerasCases(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
-def on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+def on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> KerasCases:
     """The cases that differ on TensorFlow."""
     need("keras", "tensorflow")
-    return cases_of("tensorflow", tmp_path_factory.mktemp("differing"), "differing")
+    return KerasCases("tensorflow", tmp_path_factory.mktemp("differing"), "differing")
 
 
 def ends(one: Told) -> list[tuple[int, int]]:
@@ -42,7 +44,7 @@ def ends(one: Told) -> list[tuple[int, int]]:
     return [(b.epoch, b.step) for b in one.boundaries if b.mark is Mark.EPOCH_END]
 
 
-def test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch(cases: Cases) -> None:
+def test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch(cases: KerasCases) -> None:
     expected: list[tuple[str, int, int, str]] = [("RUN_BEGIN", -1, 0, "")]
     for epoch in (1, 2, 3):
         steps = 4 * epoch
@@ -56,7 +58,7 @@ def test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch(cases:
     assert run.state is RunState.FINISHED
 
 
-def test_boundaries_are_between_the_neighboring_callbacks(cases: Cases) -> None:
+def test_boundaries_are_between_the_neighboring_callbacks(cases: KerasCases) -> None:
     for case in ("whole", "resumed", "no length", "every second"):
         one, seen = cases[case], cases.seen[case]
         for hook, marks in (
@@ -69,38 +71,38 @@ def test_boundaries_are_between_the_neighboring_callbacks(cases: Cases) -> None:
             assert all(a <= time <= b for a, time, b in zip(before, marks, after, strict=True)), (case, hook)
 
 
-def test_logged_values_of_an_epoch_are_stored_with_it(cases: Cases) -> None:
+def test_logged_values_of_an_epoch_are_stored_with_it(cases: KerasCases) -> None:
     history = cases.seen["whole"]["history"]
     assert {"loss", "mae", "val_loss", "val_mae"} == set(history)
     for place, epoch in enumerate((1, 2, 3)):
         assert cases["whole"].logged(epoch) == {name: values[place] for name, values in history.items()}
 
 
-def test_a_validation_every_second_epoch_is_a_phase_of_these_epochs(cases: Cases) -> None:
+def test_a_validation_every_second_epoch_is_a_phase_of_these_epochs(cases: KerasCases) -> None:
     found = [b.epoch for b in cases["every second"].boundaries if b.mark is Mark.PHASE and b.phase == "validate"]
     assert found == [2, 4]
     assert "val_loss" not in cases["every second"].logged(3)
 
 
-def test_a_resumed_training_counts_from_its_initial_epoch(cases: Cases) -> None:
+def test_a_resumed_training_counts_from_its_initial_epoch(cases: KerasCases) -> None:
     run = cases["resumed"].run
     assert (run.first_epoch, run.epoch, run.epochs, run.resumed) == (4, 5, 5, True)
     assert ends(cases["resumed"]) == [(4, 4), (5, 8)]
 
 
-def test_steps_are_right_without_a_known_length(cases: Cases) -> None:
+def test_steps_are_right_without_a_known_length(cases: KerasCases) -> None:
     assert ends(cases["steps told"]) == [(1, 5), (2, 10)]
     # Keras begins an eighth batch on two backends, and finds that there is none.
     steps = [(mark, step) for mark, _, step, _ in cases["no length"].marks()[2:]]
     assert steps == [("PHASE", 7), ("PHASE", 7), ("EPOCH_END", 7), ("RUN_END", 7)]
 
 
-def test_an_aborted_epoch_has_its_steps(cases: Cases) -> None:
+def test_an_aborted_epoch_has_its_steps(cases: KerasCases) -> None:
     assert ends(cases["stopped"]) == [(1, 2)]
     assert cases["stopped"].run.state is RunState.FINISHED
 
 
-def test_several_steps_in_one_execution_are_counted_one_by_one(cases: Cases) -> None:
+def test_several_steps_in_one_execution_are_counted_one_by_one(cases: KerasCases) -> None:
     if cases.backend == "torch":
         assert not cases.all("three at once"), "Keras itself refuses it there"
         return
@@ -108,13 +110,13 @@ def test_several_steps_in_one_execution_are_counted_one_by_one(cases: Cases) -> 
     assert [b.step for b in cases["three at once"].phases] == [4, 4, 8, 8]
 
 
-def test_a_training_that_raises_has_failed_when_its_process_ends(cases: Cases) -> None:
+def test_a_training_that_raises_has_failed_when_its_process_ends(cases: KerasCases) -> None:
     one = cases["fails"]
     assert one.run.state is RunState.FAILED
     assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_ABORTED", "RUN_END"]
 
 
-def test_a_failed_training_ends_with_the_next_or_with_its_callback(cases: Cases) -> None:
+def test_a_failed_training_ends_with_the_next_or_with_its_callback(cases: KerasCases) -> None:
     failed, evaluated = cases.all("then evaluated")
     assert (failed.run.state, evaluated.run.state) == (RunState.FAILED, RunState.FINISHED)
     assert evaluated.marks()[1] == ("PHASE", -1, 0, "evaluate"), "it is no validation of what is over"
@@ -124,11 +126,11 @@ def test_a_failed_training_ends_with_the_next_or_with_its_callback(cases: Cases)
     assert cases["then dropped"].run.state is RunState.FAILED
 
 
-def test_a_training_that_another_callback_prunes_is_stopped(cases: Cases) -> None:
+def test_a_training_that_another_callback_prunes_is_stopped(cases: KerasCases) -> None:
     assert cases["pruned"].run.state is RunState.STOPPED
 
 
-def test_an_evaluation_and_a_prediction_by_themselves_are_runs_without_epochs(cases: Cases) -> None:
+def test_an_evaluation_and_a_prediction_by_themselves_are_runs_without_epochs(cases: KerasCases) -> None:
     for case, phase in (("evaluation", "evaluate"), ("prediction", "predict")):
         one = cases[case]
         assert [(mark, epoch, into) for mark, epoch, _, into in one.marks()] == [
@@ -138,7 +140,7 @@ def test_an_evaluation_and_a_prediction_by_themselves_are_runs_without_epochs(ca
     assert set(cases["evaluation"].run.metrics) == {"loss", "mae"}
 
 
-def test_evaluate_and_predict_with_the_callback_of_a_training_belong_to_its_run(cases: Cases) -> None:
+def test_evaluate_and_predict_with_the_callback_of_a_training_belong_to_its_run(cases: KerasCases) -> None:
     (one,) = cases.all("then evaluated well")
     again = [("PHASE", ""), ("PHASE", "evaluate"), ("PHASE", ""), ("PHASE", ""), ("PHASE", "predict"), ("PHASE", "")]
     assert [(mark, phase) for mark, _, _, phase in one.marks()] == [
@@ -148,7 +150,7 @@ def test_evaluate_and_predict_with_the_callback_of_a_training_belong_to_its_run(
     assert one.times(Mark.RUN_END)[0] == max(b.monotonic_ns for b in one.boundaries if b.phase == "paused")
 
 
-def test_saving_is_a_phase(cases: Cases) -> None:
+def test_saving_is_a_phase(cases: KerasCases) -> None:
     for case, phases in (("saved within", ["train", "train"]), ("saved behind", ["", ""])):
         one = cases[case]
         assert [b.epoch for b in one.boundaries if b.mark is Mark.CHECKPOINT] == [1, 2], case
@@ -157,13 +159,13 @@ def test_saving_is_a_phase(cases: Cases) -> None:
             assert begin <= saved <= end <= min(b.monotonic_ns for b in one.phases if b.monotonic_ns > begin)
 
 
-def test_parameters_of_keras_are_stored(cases: Cases) -> None:
+def test_parameters_of_keras_are_stored(cases: KerasCases) -> None:
     known = {"optimizer": "SGD", "learning_rate": 0.01, "batch_size": 8, "precision": "float32", "loss": "mse"}
     assert known.items() <= cases["whole"].config.items()
     assert "learning_rate" not in cases["schedule"].config, "it changes"
 
 
-def test_each_fit_and_each_copied_callback_is_a_run(cases: Cases) -> None:
+def test_each_fit_and_each_copied_callback_is_a_run(cases: KerasCases) -> None:
     assert len({one.run.id for one in cases.all("again")}) == 2
     pair = cases["one of two"], cases["two of two"]
     assert [(one.run.state, ends(one)) for one in pair] == [(RunState.FINISHED, [(1, 4)])] * 2
@@ -172,7 +174,7 @@ def test_each_fit_and_each_copied_callback_is_a_run(cases: Cases) -> None:
 
 
 @pytest.mark.parametrize("case", ["waits", "not safe", "usual callbacks"])
-def test_the_wait_for_data_is_measured_with_any_callbacks(cases: Cases, case: str) -> None:
+def test_the_wait_for_data_is_measured_with_any_callbacks(cases: KerasCases, case: str) -> None:
     if cases.backend == "tensorflow":
         assert math.isnan(cases[case].run.wait), "it fetches inside of its graph: not known, and not 0"
         return
@@ -185,24 +187,24 @@ def test_the_wait_for_data_is_measured_with_any_callbacks(cases: Cases, case: st
     assert waited <= seen["took"] - seen["worked"] - (8 * 10_000_000 if case == "not safe" else 0)
 
 
-def test_the_wait_of_a_validation_is_its_own(cases: Cases) -> None:
+def test_the_wait_of_a_validation_is_its_own(cases: KerasCases) -> None:
     begin, end = (b for b in cases["waits"].boundaries[2:] if b.mark is Mark.PHASE and b.epoch == 1)
     assert math.isnan(wait_between(begin.wait, end.wait)) == (cases.backend == "tensorflow")
 
 
-def test_the_batch_size_of_keras_is_read_unless_passed(cases: Cases) -> None:
+def test_the_batch_size_of_keras_is_read_unless_passed(cases: KerasCases) -> None:
     assert cases["whole"].run.facts.batch == 8
     assert cases["steps told"].run.facts.batch == (0 if cases.backend == "tensorflow" else 8), "by the first batch"
     assert cases["copied"].run.facts.batch == 5
     assert cases["short"].run.facts.batch == 20 / 3, "the last batch is half as large"
 
 
-def test_a_loop_over_train_on_batch_can_mark_epochs(cases: Cases) -> None:
+def test_a_loop_over_train_on_batch_can_mark_epochs(cases: KerasCases) -> None:
     assert ends(cases["gan"]) == [(0, 2), (1, 4), (2, 6)]
     assert {"loss", "mae", "val_loss"} == set(cases["gan"].run.metrics)
 
 
-def test_a_mirrored_strategy_is_one_rank(cases: Cases) -> None:
+def test_a_mirrored_strategy_is_one_rank(cases: KerasCases) -> None:
     """All its replicas are in one process."""
     if cases.backend != "tensorflow":
         assert not cases.all("mirrored"), "only TensorFlow has it"
@@ -215,7 +217,7 @@ def test_a_mirrored_strategy_is_one_rank(cases: Cases) -> None:
     assert set(one.run.metrics) == {"loss", "val_loss"}
 
 
-def test_a_nested_training_does_not_end_the_outer_one(cases: Cases) -> None:
+def test_a_nested_training_does_not_end_the_outer_one(cases: KerasCases) -> None:
     outer = cases["outer"]
     assert (outer.run.state, ends(outer)) == (RunState.FINISHED, [(1, 4), (2, 8)])
     failed, finished = cases.all("inner")
@@ -223,7 +225,7 @@ def test_a_nested_training_does_not_end_the_outer_one(cases: Cases) -> None:
     assert outer.times(Mark.RUN_BEGIN) < failed.times(Mark.RUN_BEGIN) < outer.times(Mark.RUN_END)
 
 
-def test_asynchronous_dispatch_stays_on(cases: Cases) -> None:
+def test_asynchronous_dispatch_stays_on(cases: KerasCases) -> None:
     seen = cases.seen["threads"]
     assert seen["ends"] == seen["steps"] == 8
     in_main = seen["steps"] if cases.backend == "tensorflow" else 0  # Keras has no threads for it there
@@ -231,7 +233,7 @@ def test_asynchronous_dispatch_stays_on(cases: Cases) -> None:
     assert seen["read in main"] == in_main + 3, "the logs of two epochs and of the end, and of no step elsewhere"
 
 
-def test_batch_callbacks_do_not_access_the_model(cases: Cases) -> None:
+def test_batch_callbacks_do_not_access_the_model(cases: KerasCases) -> None:
     assert set(cases.seen["threads"]["asked"]) <= {"on_train_begin", "on_train_end"}
     assert cases.seen["threads"]["left as it was"]
 
@@ -247,15 +249,15 @@ def test_batch_callbacks_do_not_access_the_model(cases: Cases) -> None:
     test_asynchronous_dispatch_stays_on,
     test_batch_callbacks_do_not_access_the_model,
 ], ids=lambda held: held.__name__)  # fmt: skip
-def test_on_tensorflow(on_tensorflow: Cases, held: Callable[[Cases], None]) -> None:
+def test_on_tensorflow(on_tensorflow: KerasCases, held: Callable[[Cases], None]) -> None:
     held(on_tensorflow)
 
 
-def test_a_run_in_a_tf_function_causes_no_warning(on_tensorflow: Cases) -> None:
+def test_a_run_in_a_tf_function_causes_no_warning(on_tensorflow: KerasCases) -> None:
     assert on_tensorflow.seen["compiled"]["warned"] == []
 
 
-def test_the_wait_for_data_is_unknown_on_tensorflow(on_tensorflow: Cases) -> None:
+def test_the_wait_for_data_is_unknown_on_tensorflow(on_tensorflow: KerasCases) -> None:
     test_the_wait_for_data_is_measured_with_any_callbacks(on_tensorflow, "waits")
 
 
@@ -271,7 +273,7 @@ except FrameworkError as error:
 """
 
 
-def test_the_callback_imports_nothing_but_keras(cases: Cases) -> None:
+def test_the_callback_imports_nothing_but_keras(cases: KerasCases) -> None:
     assert cases.seen["brought in"] == ["gpumon"]
 
 
