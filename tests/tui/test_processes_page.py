@@ -350,6 +350,15 @@ def test_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
     play(recent(), (120, 40), script)
 
 
+def test_page_keys_move_by_the_room_for_rows() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "ctrl+d")
+        assert isinstance(app.page, ProcessesPage)
+        assert app.page.table.cursor == 2, "half a page is more than there are rows"
+
+    play(recent(processes_count=3), (120, 40), script)
+
+
 def test_selection_of_another_page_is_under_the_cursor() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         app.view.selected_process = (1629, "GPU-0003")

@@ -194,6 +194,7 @@ class EventsPage(TablePage):
         spare_rows = height - head_rows - 2 - count
         preview_rows = self.preview.needed_rows(cells, height, spare_rows) if count else 0
         table_rows = height - head_rows - preview_rows
+        self._page_rows = max(1, table_rows - 2)
         if preview_rows:
             table_rows = max(2, min(table_rows, count + 1))
         self.set_heights((self.head, head_rows), (table, table_rows), (self.preview, preview_rows))

@@ -189,9 +189,12 @@ class TablePage(TerminalPage):
     table: LiveTable
     filter_field: FilterField
 
+    _page_rows = 1
+    """Rows of the table for which there is room, even if it has fewer."""
+
     @property
     def page_rows(self) -> int:
-        return self.table.page
+        return self._page_rows
 
     def take_key(self, press: Press) -> bool:
         """Handle typing in the filter."""

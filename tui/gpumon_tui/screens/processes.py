@@ -244,6 +244,7 @@ class ProcessesPage(TablePage):
         table, head_rows = self.table, 1 + (height >= BLANKS_FROM)
         table.has_sums = height >= SUMS_FROM or bool(table.message)
         room = max(0, height - head_rows)
+        self._page_rows = max(1, room - 1 - table.has_sums)
         return head_rows, min(room, 1 + max(1, table.row_count) + table.has_sums) if self.has_detail else room
 
     @property
