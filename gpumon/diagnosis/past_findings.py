@@ -20,6 +20,9 @@ from gpumon.storage.ledger.aggregate import epoch_summaries
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.summary import EpochSummary
 
+_JUDGED_BY_EPOCHS = ("input_bound", "mostly_idle")
+"""Kinds of findings that need judged epochs: the start of a training and its first epoch wait and idle anyway."""
+
 
 def findings(
     record: Record, total: EpochSummary, now: float, epochs: Sequence[EpochSummary] | None = None
@@ -37,6 +40,8 @@ def findings(
     if training.is_judged:
         result = [*filter(None, (explain(finding, training) for finding in result))]
         result += diagnose([*SLOW_RULES, *TREND_RULES], [training])
+    else:
+        result = [finding for finding in result if finding.kind not in _JUDGED_BY_EPOCHS]
     return by_rank([*result, *diagnose(COUNTER_RULES, [training])])
 
 

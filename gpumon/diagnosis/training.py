@@ -1,7 +1,7 @@
 """The facts about a recorded training on which the rules about slow trainings are based.
 
 A training is divided into windows. A window is an ended epoch, or an ended row of steps in a run without epochs. The
-first window is left out if there are enough others, because the training compiles and fills caches in it. A run that
+first window is left out, because the training compiles and fills caches in it. A run that
 has ended is judged by all its windows. A running run is judged by its newest windows, so that a finding disappears when
 its cause has gone. A finding requires that its limit is reached in `NEEDED` windows.
 """
@@ -115,6 +115,8 @@ class Training:
     retries: float
     """Number of times the framework's allocator freed its cache to find room; NaN if not reported."""
     has_epochs: bool
+    settling: int
+    """Number of ended windows that are not in `ended`, because their values are not complete yet."""
 
     @property
     def is_judged(self) -> bool:
@@ -213,7 +215,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
     is_running = record.run.state is RunState.RUNNING
     summaries = epochs or step_summaries(record)
     ended = _windows(record, [summary for summary in summaries if is_known(summary.ended) and summary.is_settled])
-    judged = ended[1:] if len(ended) > NEEDED else ended
+    judged = ended[1:]
     if is_running:
         judged = judged[-NEWEST_WINDOWS:]
     outside: dict[str, float] = {}
@@ -240,6 +242,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
         planned=record.run.epochs,
         retries=sum(rank.retries for rank in record.ranks) if record.ranks else NAN,
         has_epochs=bool(epochs),
+        settling=sum(summary.is_settling for summary in summaries),
     )
 
 
@@ -255,9 +258,11 @@ class Unjudged(NamedTuple):
 def unjudged(training: Training) -> list[Unjudged]:
     """Return what the rules about slow trainings could not judge, and why."""
     if not training.is_judged:
-        what = "epoch" if training.has_epochs else "row of steps"
-        reason = f"this needs {NEEDED} ended {what}s" if len(training.windows) < NEEDED else "the epochs are too short"
-        return [Unjudged("time of the epochs", f"{reason}, and {JUDGED_SECONDS:g} s in all")]
+        windows = "epochs" if training.has_epochs else "rows of steps"
+        reason = f"this needs {NEEDED} ended {windows} after the first, {JUDGED_SECONDS:g} s long in all"
+        if len(training.ended) + training.settling > NEEDED > len(training.windows):
+            reason = f"the values of the ended {windows} are not complete yet: try again in some seconds"
+        return [Unjudged("time of the epochs", reason)]
     missing = []
     if not is_known(training.wait):
         missing.append(Unjudged("waits for data", "they were not measured: iterate over run.steps(loader)"))

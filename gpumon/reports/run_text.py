@@ -116,8 +116,11 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     yield f"{units.moment(run.started)}, {units.fine_duration(run.duration)}"
     if epochs or run.epochs:
         done = None if record.done is None else record.done + run.epochs_before
-        plan = f"of {run.epochs} epochs done" if run.epochs >= (done or 0) else "epochs done"
-        yield f"{units.count(done)} {plan}" + (f" ({record.done} in this run)" if run.epochs_before else "")
+        if done is not None and done > run.epochs:
+            text = units.counted(done, "epoch")
+        else:
+            text = f"{units.count(done)} of {units.counted(run.epochs, 'epoch')}"
+        yield f"{text} done" + (f" ({record.done} in this run)" if run.epochs_before else "")
     else:
         yield "no epochs"
     if run.resumes:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis import advice
-from gpumon.diagnosis.finding import Certainty, Finding
+from gpumon.diagnosis.finding import Certainty, Finding, Subject
 from gpumon.diagnosis.past_findings import findings, not_judged
 from gpumon.diagnosis.slow_trainings import SLOW_RULES
+from gpumon.diagnosis.training import training_of, unjudged
 from gpumon.diagnosis.training_trends import COUNTER_RULES, TREND_RULES
 from gpumon.model.frame import RunState
 from gpumon.model.run import IN_PROCESS, KEPT_WORKERS, STARTED_WORKERS
@@ -25,7 +27,7 @@ from gpumon.sources.sim import SimSource
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
-from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.records import Record, SettledEpochs
 from gpumon.storage.ledger.writer import LedgerWriter
 from tests.builders import tick
 from tests.fakes import FakeClock
@@ -435,6 +437,33 @@ class TestRunsThatCannotBeJudged:
         summaries = aggregate.epoch_summaries(record)
         missing = not_judged(record, aggregate.run_total(record, summaries), summaries)
         assert [one.what for one in missing] == ["time of the epochs"]
+
+    @pytest.mark.parametrize(("changes", "epochs", "number"), [
+        ([], 1, 1), ([], 2, 1), ([lengths(0.01, 0.01, 0.01)], 3, 1),
+        ([], 3, 0),
+    ])  # fmt: skip
+    def test_lack_epochs_after_the_first(
+        self, changes: Sequence[Change], epochs: int, number: int, tmp_path: Path
+    ) -> None:
+        record = record_of(tmp_path, *changes, epochs=epochs)
+        summaries = aggregate.epoch_summaries(record)
+        missing = not_judged(record, aggregate.run_total(record, summaries), summaries)
+        assert [one.what for one in missing] == ["time of the epochs"] * number
+
+    def test_may_have_epochs_whose_values_are_not_complete(self, tmp_path: Path) -> None:
+        record = replace(record_of(tmp_path, epochs=4), settled=SettledEpochs(limit=2))
+        summaries = aggregate.epoch_summaries(record)
+        training = training_of(record, summaries, aggregate.run_total(record, summaries), Subject("run", RUN, ""))
+        assert (len(training.windows), training.settling, training.is_judged) == (1, 2, False)
+        later = training_of(record_of(tmp_path / "later", epochs=2), summaries[:2], training.total, training.subject)
+        assert unjudged(training) != unjudged(later)
+
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_have_no_finding_about_the_start_of_the_training(self, epochs: int, tmp_path: Path) -> None:
+        at_start = sql("UPDATE epoch SET wait = CASE ordinal WHEN 0 THEN 0.9 * seconds ELSE 0 END",
+                       "UPDATE rank SET wait = (SELECT sum(wait) FROM epoch WHERE epoch.rank = rank.key)",
+                       "UPDATE usage SET idle_share = CASE ordinal WHEN 1 THEN 0 ELSE 0.9 END")  # fmt: skip
+        assert kinds(tmp_path, at_start, epochs=epochs) == []
 
     def test_lack_the_tensor_throughput_on_an_older_card(self, tmp_path: Path) -> None:
         record = record_of(tmp_path, sql("UPDATE usage SET tensor_throughput_mean = NULL"))
