@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gpumon.analysis.ranks import ranks_of
+from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.caps import CapState
 from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
@@ -31,6 +31,8 @@ CAP_LEVELS = (0.8, 1.0)
 """A message is sent when this share of a cap is used."""
 INTERVAL = 60.0
 """Minimum seconds between two notifications. What happens in between is sent together."""
+_URGENT = ("time_limit", "stalled")
+"""Kinds that do not wait for `INTERVAL` after other notifications, only after one of these kinds."""
 _WINDOW = 86400.0
 """Age in seconds of the oldest event that is still sent, for example after the notifier was restarted."""
 _CAP, _CAP_WINDOW = "cap", 32 * 86400.0
@@ -51,6 +53,10 @@ class Notice:
     key: Key
     title: str
     body: str = ""
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.key[0] in _URGENT
 
 
 class SentEvents:
@@ -113,7 +119,7 @@ class EventNotifier:
         self._prices = prices
         self._places, self._user, self._target, self._sent, self._now = places, user, target, sent, now
         self._waiting: list[Notice] = []
-        self._last_sent = -INTERVAL
+        self._last_sent = self._last_urgent = -INTERVAL
         self._is_first = sent.is_new
 
     def poll(self, frame: Frame | None, findings: Collection[Finding] = (), caps: Sequence[CapState] = ()) -> None:
@@ -126,6 +132,7 @@ class EventNotifier:
         `findings`: findings about the runs in the frame to send, at most one of a kind per run.
         `caps`: the caps that apply to the user.
         """
+        self._drop_stale(frame)
         logged = [*self._logged_notices()]
         if self._is_first:
             self._is_first = False
@@ -135,14 +142,25 @@ class EventNotifier:
         if frame is not None:
             present += [*self._stalled_notices(frame), *self._found_notices(frame, findings)]
         self._waiting = [*self._waiting, *logged, *present][-_MAX_WAITING:]
-        if self._now() - self._last_sent >= INTERVAL:
+        is_urgent = any(notice.is_urgent for notice in self._waiting) and self._now() - self._last_urgent >= INTERVAL
+        if is_urgent or self._now() - self._last_sent >= INTERVAL:
             self.flush()
+
+    def _drop_stale(self, frame: Frame | None) -> None:
+        """Drop urgent notices that are waiting, except of runs that still stall. `poll` adds what still holds."""
+        stalled = set[Key]()
+        if frame is not None:
+            stalled = {_stalled_key(ranks) for ranks in ranks_of(frame.runs) if ranks.stalled_since < frame.time}
+        self._waiting = [notice for notice in self._waiting if not notice.is_urgent or notice.key in stalled]
 
     def flush(self) -> None:
         """Send all events that were held back. Raises GpumonError if that fails, or if it cannot be remembered."""
         if not self._waiting:
             return
+        self._waiting.sort(key=lambda notice: not notice.is_urgent)
         self._last_sent = self._now()
+        if self._waiting[0].is_urgent:
+            self._last_urgent = self._now()
         keys = [notice.key for notice in self._waiting]
         problem: GpumonError | None = None
         try:
@@ -183,7 +201,7 @@ class EventNotifier:
             run, silent = ranks.slowest, frame.time - ranks.stalled_since
             if run.user != self._user or not silent > 0:
                 continue
-            key = ("stalled", run.id, str(run.step))
+            key = _stalled_key(ranks)
             if self._is_new(key):
                 position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else run.step_text
                 body = f"no progress for {units.duration(silent)}" + (f", at {position}" if position else "")
@@ -214,6 +232,10 @@ class EventNotifier:
             key = (finding.kind, finding.subject.id)
             if finding.subject.id in own and self._is_new(key):
                 yield Notice(key, f"{clean(finding.subject.title, 60)}: {finding.summary}", finding.action)
+
+
+def _stalled_key(ranks: Ranks) -> Key:
+    return ("stalled", ranks.slowest.id, str(ranks.slowest.step))
 
 
 def _title(event: LoggedEvent) -> str:

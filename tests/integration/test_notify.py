@@ -18,6 +18,7 @@ from gpumon.caps import CapState
 from gpumon.common.errors import EXIT_FAILED, EXIT_OK, GpumonError
 from gpumon.common.paths import Places
 from gpumon.cost import Amount
+from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.launcher.event_notifier import INTERVAL, EventNotifier, Notice, SentEvents, combined
 from gpumon.launcher.notification import Notification
 from gpumon.model.frame import Run
@@ -191,6 +192,56 @@ class TestRate:
         assert not target.notifications, "not at once"
         poll(INTERVAL, 1)
         assert len(target.notifications) == 1
+
+
+class TestUrgent:
+    @pytest.fixture
+    def now(self) -> list[float]:
+        return [TIME / 1e9 + 1000]
+
+    @pytest.fixture
+    def target(self) -> Sent:
+        return Sent()
+
+    @pytest.fixture
+    def poll(self, tmp_path: Path, target: Sent, now: list[float]) -> Callable[[float, bool, float], None]:
+        path = tmp_path / "sent.json"
+        path.write_text('{"sent": []}')
+        notifier = EventNotifier(Places(explicit=str(tmp_path), state=str(tmp_path)), "alice", target,
+                                 SentEvents(str(path)), lambda: now[0])  # fmt: skip
+
+        def poll(seconds: float, is_late: bool, cap: float) -> None:
+            now[0] += seconds
+            one = run(id="net", user="alice")
+            subject = Subject("run", "net", "net")
+            late = Finding("time_limit", Severity.WARNING, subject, f"{now[0]:.0f}", "")
+            state = CapState("alice", False, "hours", 3600.0, Amount(cap * 3600.0), "month", 0.0, 30 * 86400.0)
+            notifier.poll(frame_of(tick(1000, runs=[one])), [late] if is_late else [], [state])
+
+        return poll
+
+    def test_does_not_wait_after_another_message(self, poll: Callable[..., None], target: Sent) -> None:
+        poll(0, False, 0.9)
+        poll(5, True, 0.9)
+        assert [sent.facts["GPUMON_EVENT"] for sent in target.notifications] == ["cap", "time_limit"]
+
+    def test_is_first_and_current_when_it_had_to_wait(
+        self, poll: Callable[..., None], target: Sent, now: list[float]
+    ) -> None:
+        target.fails = True
+        with pytest.raises(GpumonError):
+            poll(0, True, 0.9)
+        target.fails = False
+        poll(INTERVAL, True, 0.9)
+        assert f"{now[0]:.0f}" in target.notifications[0].body.splitlines()[0]
+
+    def test_is_dropped_when_it_no_longer_holds(self, poll: Callable[..., None], target: Sent) -> None:
+        target.fails = True
+        with pytest.raises(GpumonError):
+            poll(0, True, 0.0)
+        target.fails = False
+        poll(INTERVAL, False, 0.0)
+        assert not target.notifications
 
 
 def stalled_run(id: str) -> Run:
