@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Collection
 from contextlib import closing
 
 from gpumon.cli.daemon_lookup import played_ledger, why_no_runs
@@ -18,7 +19,7 @@ from gpumon.common.paths import Places, ledger_paths
 from gpumon.diagnosis.finding import Finding
 from gpumon.live import Live, follow, no_daemon
 from gpumon.model.device import Device
-from gpumon.model.frame import Frame
+from gpumon.model.frame import Frame, RunState
 from gpumon.storage.ledger.reader import Ledgers, resolve_run
 
 _UUID = ("GPU-", "MIG-")
@@ -52,10 +53,25 @@ def _explain_run(places: Places, arguments: argparse.Namespace) -> None:
             raise GpumonError(why_no_runs(places))
         ledger, row = resolve_run(ledgers, arguments.subject, now, print_message)
         record = ledger.record(row.id, phases=False, times=True)
+    live = _live_findings(row.id, places) if record.run.state is RunState.RUNNING else []
     if arguments.json:
-        print_json(why.run_document(record, now))
+        print_json(why.run_document(record, now, live))
     else:
-        print_lines(why.run_lines(record, now, output_width()))
+        print_lines(why.run_lines(record, now, output_width(), live))
+
+
+def _live_findings(run_id: str, places: Places) -> list[Finding]:
+    """Return the findings about a run in the newest frame; empty if no daemon samples."""
+    with closing(follow(places)) as live:
+        frame = live.latest() if live.is_alive() else None
+        return [] if frame is None else _frame_findings(live, frame, {run_id})
+
+
+def _frame_findings(live: Live, frame: Frame, subjects: Collection[str]) -> list[Finding]:
+    from gpumon.diagnosis.live_findings import JudgedFrame, earlier_frames, epochs_from_boundaries
+
+    judged = JudgedFrame(frame, earlier_frames(live, frame), epochs=epochs_from_boundaries(live, frame))
+    return [finding for finding in judged.findings() if finding.subject.id in subjects]
 
 
 def _explain_gpu(places: Places, arguments: argparse.Namespace) -> None:
@@ -85,12 +101,10 @@ def _find_gpu(frame: Frame, wanted: str) -> Device:
 
 def _findings(live: Live, frame: Frame, device: Device, places: Places) -> list[Finding]:
     """Return the findings about a GPU and the runs on it, ranked. The ledger says more about a run than the ring."""
-    from gpumon.diagnosis.live_findings import JudgedFrame, earlier_frames, epochs_from_boundaries
     from gpumon.diagnosis.running_findings import add_recorded, read_findings
 
-    judged = JudgedFrame(frame, earlier_frames(live, frame), epochs=epochs_from_boundaries(live, frame))
     runs = {row.id for row in frame.runs if device.uuid in row.gpus}
-    about = [finding for finding in judged.findings() if finding.subject.id in {device.uuid, *runs}]
+    about = _frame_findings(live, frame, {device.uuid, *runs})
     played = played_ledger(live, places)
     with Ledgers([played] if played else ledger_paths(places)) as ledgers:
         return add_recorded(about, read_findings(ledgers, sorted(runs), frame.time))

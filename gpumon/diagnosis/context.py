@@ -105,6 +105,8 @@ class RunContext(NamedTuple):
     """Exit code of the run's command; 0 if it was not recorded or a signal ended the command."""
     exit_signal: float = 0.0
     """Number of the signal that ended the run's command; 0 if it was not recorded or no signal ended the command."""
+    failed_rank: float = NAN
+    """Number of the rank that failed or died first; NaN if the run has one rank, or if that is not known."""
     ooms: float = NAN
     """Number of out-of-memory errors of the run."""
     since_oom: float = NAN
@@ -130,7 +132,8 @@ class RunContext(NamedTuple):
     left: float = NAN
     """Estimated seconds until the run ends."""
     limit_in: float = NAN
-    """Seconds until the process will be ended, by its Slurm job or by the limit that its user gave."""
+    """Seconds until the process will be ended, by its Slurm job or by the limit that its user gave; negative if that
+    time has passed."""
     silent: float = NAN
     """Seconds without progress of any rank, if the run is stalled."""
     phase: str = ""

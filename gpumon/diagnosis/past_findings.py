@@ -15,9 +15,9 @@ from gpumon.diagnosis.slow_trainings import SLOW_RULES, explain
 from gpumon.diagnosis.training import NEEDED, Training, Unjudged, training_of, unjudged
 from gpumon.diagnosis.training_trends import COUNTER_RULES, TREND_RULES
 from gpumon.model import units
-from gpumon.model.frame import Mark
+from gpumon.model.frame import ENDED_BADLY, Mark, RunState
 from gpumon.storage.ledger.aggregate import epoch_summaries
-from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.records import RankRow, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
 _JUDGED_BY_EPOCHS = ("input_bound", "mostly_idle")
@@ -74,8 +74,10 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
     ooms = [mark for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY]
     last = ooms[-1] if ooms else None
     # If only some ranks died or failed, this is the epoch of the first such rank, not of the ranks that went on.
-    ended = next((rank.key for rank in record.ranks if rank.state is run.state), "")
-    own = [row.epoch for row in record.epochs if row.rank == ended]
+    first = _first_failed(record.ranks)
+    ended = first or next((rank for rank in record.ranks if rank.state is run.state), None)
+    own = [row.epoch for row in record.epochs if ended is not None and row.rank == ended.key]
+    facts = first.facts if first is not None else record.end_facts
     newest = max(own or [row.epoch for row in record.epochs], default=-1)
     logged: dict[str, list[Mapping[str, float]]] = {}
     for row in sorted(record.epochs, key=lambda row: row.ordinal):
@@ -86,8 +88,9 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
         state=run.state,
         epoch=units.epoch(newest, run.epochs, run.base) if newest >= 0 else "",
         since_end=now - run.ended,
-        exit_code=record.end_facts.exit_code,
-        exit_signal=record.end_facts.exit_signal,
+        exit_code=facts.exit_code,
+        exit_signal=facts.exit_signal,
+        failed_rank=first.rank if first is not None else NAN,
         ooms=float(len(ooms)) if ooms else NAN,
         since_oom=now - last.time if last else NAN,
         asked=last.asked if last else NAN,
@@ -99,6 +102,20 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
         diverged=sorted({name for name, _ in diverged}),
         was_finite=any(was_finite for _, was_finite in diverged),
     )
+
+
+def _first_failed(ranks: Sequence[RankRow]) -> RankRow | None:
+    """Return the rank of several that failed first; None if that is not known.
+
+    The time at which a rank raised an exception is exact, but not the time at which it was killed.
+    """
+    failed = sorted((rank for rank in ranks if rank.state in ENDED_BADLY), key=lambda rank: rank.ended)
+    if len(ranks) < 2 or not failed:
+        return None
+    is_exact = all(rank.state is RunState.FAILED and is_known(rank.ended) for rank in failed)
+    if len(failed) > 1 and not (is_exact and failed[0].ended < failed[1].ended):
+        return None
+    return failed[0]
 
 
 FINE = "fine"

@@ -70,11 +70,18 @@ def ended_badly(run: RunContext) -> Iterator[Finding]:
     if run.state in (RunState.DIED, RunState.FAILED):
         kind = run.state.name.lower()
         summary = f"{kind} in epoch {run.epoch}" if run.epoch else kind
+        if is_known(run.failed_rank):
+            summary += f", rank {run.failed_rank:.0f} first"
         if ending := exit_text(run.exit_code, run.exit_signal):
             summary += f": {ending}"
         was_killed = run.state is RunState.DIED or run.exit_signal
         action = "Check the output of the run and 'dmesg'." if was_killed else "Check the output of the run."
-        evidence = {"age": run.since_end, "exit_code": run.exit_code or NAN, "exit_signal": run.exit_signal or NAN}
+        evidence = {
+            "age": run.since_end,
+            "exit_code": run.exit_code or NAN,
+            "exit_signal": run.exit_signal or NAN,
+            "rank": run.failed_rank,
+        }
         yield Finding(kind, Severity.CRITICAL, run.subject, summary, action, evidence)
 
 
@@ -135,7 +142,14 @@ def stalled(run: RunContext) -> Iterator[Finding]:
 
 
 def beyond_time_limit(run: RunContext) -> Iterator[Finding]:
-    """The run will be ended before it is done. The excess must be greater than the error of the estimate."""
+    """The run will be ended before it is done, or is past its limit and still running.
+
+    The time by which it exceeds the limit must be greater than the error of the estimate.
+    """
+    if run.state is RunState.RUNNING and run.limit_in <= 0:
+        summary = f"is past its time limit by {units.duration(-run.limit_in)}, and still runs"
+        action = "Save a checkpoint now: it may be ended at any moment."
+        yield Finding("time_limit", Severity.WARNING, run.subject, summary, action, {"limit_in": run.limit_in})
     excess = run.left - run.limit_in
     if run.limit_in > 0 and excess > max(thresholds.LIMIT_MARGIN, thresholds.LIMIT_SHARE * run.left):
         summary = f"needs {units.duration(run.left)} more, but will be ended in {units.duration(run.limit_in)}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpumon.analysis.throttling import THERMAL
 from gpumon.common.numbers import is_known
 from gpumon.common.text import wrap_words
 from gpumon.diagnosis.finding import Finding, Gain, finding_json
 from gpumon.diagnosis.gpu import NOTHING
 from gpumon.diagnosis.past_findings import findings, not_judged
+from gpumon.diagnosis.running_findings import RecordedFindings, add_recorded
 from gpumon.diagnosis.training import Unjudged
 from gpumon.model import units
 from gpumon.model.metrics import BY_NAME, Unit
@@ -18,6 +20,7 @@ from gpumon.reports.run_text import overview
 from gpumon.reports.text_table import wrapped
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.summary import EpochSummary
 
 SCHEMA = 1
 _INDENT = "   "
@@ -34,6 +37,12 @@ EVIDENCE: Mapping[str, tuple[str, Unit]] = {
     "seconds": ("for", Unit.SECONDS),
     "epoch_seconds": ("per epoch", Unit.SECONDS),
     "validated": ("epochs with validation", Unit.COUNT),
+    "ooms": ("failed allocations", Unit.COUNT),
+    "asked": ("requested", Unit.BYTES),
+    "free": ("free", Unit.BYTES),
+    "left": ("time left", Unit.SECONDS),
+    "limit_in": ("until the limit", Unit.SECONDS),
+    "silent": ("without progress", Unit.SECONDS),
     "idle_share": ("idle", Unit.RATIO),
     "explained_share": ("explained by waits and phases", Unit.RATIO),
     "throttled_share": ("throttled", Unit.RATIO),
@@ -66,29 +75,43 @@ EVIDENCE: Mapping[str, tuple[str, Unit]] = {
     "framework_peak": ("needed", Unit.BYTES),
 }
 """Title and unit of the numbers in the evidence of findings about trainings."""
+RATES: Mapping[str, tuple[str, Unit]] = {
+    metric.key: (f"{metric.title.lower()}, share of the time", Unit.RATIO) for metric in THERMAL
+}
+"""The same for counters of time in the evidence of findings about GPUs, which have their rates."""
+HIDDEN = frozenset(("age", "exit_code", "exit_signal"))
+"""Numbers in the evidence that are for programs, or are in the summary."""
 _METRICS = {metric.key: (metric.title.lower(), metric.unit) for metric in BY_NAME.values()}
 
 
-def run_lines(record: Record, now: float, width: int) -> Iterator[str]:
+def run_lines(record: Record, now: float, width: int, live: Sequence[Finding] = ()) -> Iterator[str]:
     """Yield the findings about a recorded run with cause, action and gain, and then what could not be judged.
 
     `record`: must have been read with the times of phases. `now`: current time, s since 1970. `width`: maximum width of
-    a line; 0 if unlimited.
+    a line; 0 if unlimited. `live`: findings about the run in the newest frame.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs)
     yield from wrapped([record.run.name or record.run.id, f"run {record.run.id}"], width)
     yield from wrapped([*overview(record, epochs, now)], width)
     yield ""
-    yield from lines(findings(record, total, now, epochs), not_judged(record, total, epochs), width)
+    yield from lines(_ranked(record, total, now, epochs, live), not_judged(record, total, epochs), width)
 
 
-def run_document(record: Record, now: float) -> dict[str, Any]:
+def run_document(record: Record, now: float, live: Sequence[Finding] = ()) -> dict[str, Any]:
     """Return the findings about a recorded run as JSON. The arguments are as for `run_lines`."""
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs)
     missing = not_judged(record, total, epochs)
-    return document(findings(record, total, now, epochs), missing, run=run_to_json(record.run, now))
+    return document(_ranked(record, total, now, epochs, live), missing, run=run_to_json(record.run, now))
+
+
+def _ranked(
+    record: Record, total: EpochSummary, now: float, epochs: Sequence[EpochSummary], live: Sequence[Finding]
+) -> list[Finding]:
+    """Return the findings by the ledger and those about the newest frame, without shares of time of the frame."""
+    recorded = RecordedFindings(findings(record, total, now, epochs), is_judged=True)
+    return add_recorded(live, {record.run.id: recorded})
 
 
 def document(
@@ -154,10 +177,10 @@ def _range(low: float, high: float) -> str:
 
 def _because(finding: Finding) -> str:
     """Return the numbers of a finding, its limit, and the time over which they were measured, as text."""
-    parts = []
+    parts, titles = [], {**_METRICS, **RATES, **EVIDENCE}
     for index, (name, value) in enumerate(finding.evidence.items()):
-        title, unit = EVIDENCE.get(name) or _METRICS.get(name) or (name.replace("_", " "), Unit.COUNT)
-        if not is_known(value):
+        title, unit = titles.get(name, (name.replace("_", " "), Unit.COUNT))
+        if not is_known(value) or name in HIDDEN:
             continue
         limit = f" (limit {_number(finding.threshold, unit)})" if not index and is_known(finding.threshold) else ""
         parts.append(f"{title} {_number(value, unit)}{limit}")

@@ -566,7 +566,6 @@ def limited(epochs: int, epoch: int, limit_in: float, seconds: float = 100.0, ra
     ("limit_in", "found"),
     [
         (500.0, True), (790.0, True), (839.0, True), (841.0, False), (2000.0, False),
-        (-1.0, False),  # the limit has passed, and the run goes on: it does not apply
     ],
 )  # fmt: skip
 def test_a_run_that_exceeds_its_time_limit_is_a_finding(limit_in: float, found: bool) -> None:
@@ -574,6 +573,14 @@ def test_a_run_that_exceeds_its_time_limit_is_a_finding(limit_in: float, found: 
     assert [(one.kind, one.evidence) for one in findings] == (
         [("time_limit", {"left": pytest.approx(900.0), "limit_in": pytest.approx(limit_in)})] if found else []
     )
+
+
+def test_a_run_past_its_limit_is_a_finding_while_it_runs() -> None:
+    context = limited(epochs=10, epoch=1, limit_in=-30.0)
+    assert [(one.kind, one.evidence) for one in diagnose(RUN_RULES, [context])] == [
+        ("time_limit", {"limit_in": pytest.approx(-30.0)})
+    ]
+    assert not diagnose(RUN_RULES, [context._replace(state=RunState.FINISHED)])
 
 
 def test_without_an_estimate_the_time_limit_is_not_judged() -> None:

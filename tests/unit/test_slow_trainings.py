@@ -15,14 +15,15 @@ import pytest
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis import advice
-from gpumon.diagnosis.finding import Certainty, Finding, Subject
+from gpumon.diagnosis.finding import Certainty, Finding, Severity, Subject, finding_json
 from gpumon.diagnosis.past_findings import findings, not_judged
 from gpumon.diagnosis.slow_trainings import SLOW_RULES
 from gpumon.diagnosis.training import training_of, unjudged
 from gpumon.diagnosis.training_trends import COUNTER_RULES, TREND_RULES
 from gpumon.model.frame import RunState
+from gpumon.model.metrics import Unit
 from gpumon.model.run import IN_PROCESS, KEPT_WORKERS, STARTED_WORKERS
-from gpumon.reports.why import EVIDENCE, gain_text
+from gpumon.reports.why import EVIDENCE, RATES, gain_text, lines, run_document
 from gpumon.sources.sim import SimSource
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
@@ -412,6 +413,53 @@ class TestStraggler:
         idle = sql(f"UPDATE usage SET utilization_mean = 0.3 WHERE rank = '{RANK}'")
         (finding,) = findings_of(record_of(tmp_path, idle, gpus=4))
         assert (finding.kind, finding.evidence["rank"]) == ("straggler", 1)
+
+
+def ends(*ranks: tuple[RunState, float]) -> Change:
+    """The run failed, and its ranks ended in these states after so many seconds."""
+    return sql(
+        f"UPDATE run SET state = {int(RunState.FAILED)}",
+        *(
+            f"UPDATE rank SET state = {int(state)}, ended = {round((BEGAN + seconds) * SECOND)} WHERE rank = {number}"
+            for number, (state, seconds) in enumerate(ranks)
+        ),
+    )
+
+
+class TestFailedRank:
+    @pytest.mark.parametrize(
+        ("ranks", "first"),
+        [
+            ([(RunState.FAILED, 20.0), (RunState.FAILED, 10.0)], 1.0),
+            ([(RunState.FINISHED, 10.0), (RunState.FAILED, 20.0)], 1.0),
+            ([(RunState.FAILED, 20.0), (RunState.FAILED, 20.0)], None),
+            ([(RunState.FAILED, 20.0), (RunState.DIED, 10.0)], None),
+            ([(RunState.FAILED, 20.0)], None),
+        ],
+    )
+    def test_is_the_first_that_ended_badly(
+        self, ranks: list[tuple[RunState, float]], first: float | None, tmp_path: Path
+    ) -> None:
+        record = record_of(tmp_path, ends(*ranks), gpus=len(ranks))
+        (finding,) = [one for one in findings_of(record) if one.kind == "failed"]
+        assert finding_json(finding)["evidence"].get("rank") == first
+
+
+class TestEvidence:
+    def test_that_is_for_programs_is_not_printed(self, tmp_path: Path) -> None:
+        finding = Finding("failed", Severity.CRITICAL, Subject("run", RUN, RUN), "failed", "", {"age": 1.2})
+        assert not any("because" in line for line in lines([finding], (), 0))
+
+    def test_of_a_counter_is_a_share_of_the_time(self) -> None:
+        assert {unit for _, unit in RATES.values()} == {Unit.RATIO}
+
+    def test_of_the_newest_frame_is_part_of_the_document(self, tmp_path: Path) -> None:
+        record = record_of(tmp_path, waits("0.5"), state=RunState.RUNNING)
+        live = [
+            Finding(kind, Severity.WARNING, Subject("run", RUN, RUN), "", "") for kind in ("time_limit", "throttled")
+        ]
+        document = run_document(record, record.run.updated, live)
+        assert sorted(finding["kind"] for finding in document["findings"]) == ["input_bound", "time_limit"]
 
 
 class TestAdvice:
