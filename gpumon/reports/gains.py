@@ -9,7 +9,7 @@ from typing import Any
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Finding, Subject, finding_json
 from gpumon.diagnosis.past_findings import findings
-from gpumon.diagnosis.training import Training, training_of
+from gpumon.diagnosis.training import NEEDED, Training, training_of, unjudged
 from gpumon.model import units
 from gpumon.reports.why import gain_text
 from gpumon.storage.ledger import aggregate
@@ -27,6 +27,10 @@ class GainComparison:
     measured: Sequence[float]
     """For each other run, the share of the time of an epoch that it saved; negative if it took longer, NaN if it cannot
     be compared."""
+    persists: Sequence[bool]
+    """For each other run, whether it has the same finding."""
+    problems: Sequence[str]
+    """For each other run, why it cannot be compared, as a clause; empty if it can."""
 
 
 def compare_gains(records: Sequence[Record]) -> list[GainComparison]:
@@ -34,14 +38,26 @@ def compare_gains(records: Sequence[Record]) -> list[GainComparison]:
     if not records:
         return []
     first, *others = records
-    epochs = aggregate.epoch_summaries(first)
-    total = aggregate.run_total(first, epochs)
-    predicted = [finding for finding in findings(first, total, first.run.updated, epochs) if finding.gain]
+    predicted = [finding for finding in _findings(first) if finding.gain]
     if not predicted:
         return []
     baseline = _training(first)
-    measured = [_saved(baseline, _training(other)) for other in others]
-    return [GainComparison(finding, measured) for finding in predicted]
+    trainings = [_training(other) for other in others]
+    measured = [_saved(baseline, training) for training in trainings]
+    problems = [
+        "" if is_known(saved) else next((missing.why for missing in unjudged(training)), "nothing was measured")
+        for training, saved in zip(trainings, measured, strict=True)
+    ]
+    kinds = [{finding.kind for finding in _findings(other)} for other in others]
+    return [
+        GainComparison(finding, measured, [finding.kind in of_run for of_run in kinds], problems)
+        for finding in predicted
+    ]
+
+
+def _findings(record: Record) -> list[Finding]:
+    epochs = aggregate.epoch_summaries(record)
+    return findings(record, aggregate.run_total(record, epochs), record.run.updated, epochs)
 
 
 def _training(record: Record) -> Training:
@@ -50,8 +66,11 @@ def _training(record: Record) -> Training:
 
 
 def _saved(baseline: Training, other: Training) -> float:
-    """Return the share of the time of an epoch, with the time until the next one, that a run saves."""
-    if not baseline.is_judged or not other.is_judged:
+    """Return the share of the time of an epoch, with the time until the next one, that a run saves.
+
+    A run that was made faster may be too short to be judged. Its epochs are compared anyway.
+    """
+    if not baseline.is_judged or len(other.windows) < NEEDED:
         return NAN
     before, after = baseline.seconds / len(baseline.windows), other.seconds / len(other.windows)
     steps = [training.steps / len(training.windows) for training in (baseline, other)]
@@ -64,15 +83,30 @@ def gain_lines(gains: Sequence[GainComparison], names: Sequence[str]) -> Iterato
     """Yield a sentence for each finding. `names`: of the runs, such as A and B."""
     for gain in gains:
         results = ", ".join(
-            f"{name} saved {units.share(saved)}" if is_known(saved) else f"{name} cannot be compared"
-            for name, saved in zip(names[1:], gain.measured, strict=True)
+            _result(name, saved, persists=persists, problem=problem)
+            for name, saved, persists, problem in zip(
+                names[1:], gain.measured, gain.persists, gain.problems, strict=True
+            )
         )
         yield f"{names[0]} {gain.finding.summary}. Predicted to save {gain_text(gain.finding.gain)}; {results}."
+
+
+def _result(name: str, saved: float, *, persists: bool, problem: str) -> str:
+    """Return what a run saved, as a clause."""
+    if persists:
+        return f"{name} has the same finding"
+    if not is_known(saved):
+        return f"{name} cannot be compared: {problem}"
+    return f"{name} saved {units.share(saved)}" if saved >= 0 else f"{name} took {units.share(-saved)} longer"
 
 
 def gains_json(gains: Sequence[GainComparison]) -> list[dict[str, Any]]:
     """Return the findings with the measured gains as JSON."""
     return [
-        {**finding_json(gain.finding), "measured": [value if is_known(value) else None for value in gain.measured]}
+        {
+            **finding_json(gain.finding),
+            "measured": [value if is_known(value) else None for value in gain.measured],
+            "persists": [*gain.persists],
+        }
         for gain in gains
     ]

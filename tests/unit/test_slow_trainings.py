@@ -23,6 +23,7 @@ from gpumon.diagnosis.training_trends import COUNTER_RULES, TREND_RULES
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import IN_PROCESS, KEPT_WORKERS, STARTED_WORKERS
+from gpumon.reports.gains import GainComparison, compare_gains, gain_lines
 from gpumon.reports.why import EVIDENCE, RATES, gain_text, lines, run_document
 from gpumon.sources.sim import SimSource
 from gpumon.storage.ledger import aggregate
@@ -424,6 +425,32 @@ def ends(*ranks: tuple[RunState, float]) -> Change:
             for number, (state, seconds) in enumerate(ranks)
         ),
     )
+
+
+class TestGains:
+    def compare(self, directory: Path, *changes: Change, **cells: Any) -> GainComparison:
+        """What a run after these changes saved compared with one that waits for data."""
+        first = record_of(directory / "first", waits("0.5"))
+        return compare_gains([first, record_of(directory / "second", *changes, **cells)])[0]
+
+    def test_of_a_run_that_became_too_short_to_be_judged_are_measured(self, tmp_path: Path) -> None:
+        gain = self.compare(tmp_path, lengths(*[0.01] * EPOCHS))
+        assert gain.measured == [pytest.approx(0.99, abs=0.01)]
+        assert (gain.persists, gain.problems) == ([False], [""])
+
+    def test_of_a_run_with_too_few_epochs_have_a_reason(self, tmp_path: Path) -> None:
+        gain = self.compare(tmp_path, epochs=2)
+        assert math.isnan(gain.measured[0])
+        assert all(gain.problems)
+
+    def test_are_not_those_of_a_run_with_the_same_finding(self, tmp_path: Path) -> None:
+        assert self.compare(tmp_path, waits("0.4")).persists == [True]
+
+    def test_may_be_a_loss(self, tmp_path: Path) -> None:
+        gain = self.compare(tmp_path, lengths(*[1.1] * EPOCHS))
+        (line,) = gain_lines([gain], "AB")
+        assert gain.measured[0] < 0
+        assert "-" not in line
 
 
 class TestFailedRank:
