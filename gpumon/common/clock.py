@@ -108,7 +108,10 @@ def later_time(point: str, now: float) -> float:
 
     Raises UsageError if it is no time, or not after `now`.
     """
-    value = now + positive_seconds(point) if point[-1:] in _UNITS else point_in_time(point, now)
+    try:
+        value = now + positive_seconds(point) if point[-1:] in _UNITS else point_in_time(point, now)
+    except UsageError:
+        raise UsageError(f"'{point}' is not a later time: write 8h for 8 hours from now, or 2026-01-31T14:00") from None
     if value <= now:
         raise UsageError(f"'{point}' has already passed")
     return value

@@ -35,7 +35,7 @@ class RunState(IntEnum):
     FAILED = 2  # the run's code raised an exception
     DIED = 3  # the process ended without a report: it was killed, or ran out of memory
     INTERRUPTED = 4  # the user interrupted it: Ctrl-C, SIGINT, a notebook's stop button
-    STOPPED = 5  # it ended early without a failure: a pruned trial, `run.stop()`, a loop that was left
+    STOPPED = 5  # it ended early without a failure: a pruned trial, `run.stop()`, an epoch that an exception left
 
 
 ENDED_BADLY = (RunState.FAILED, RunState.DIED)

@@ -1039,6 +1039,18 @@ def test_an_epoch_left_at_its_end_has_ended(look: Look, train: Callable[[ActiveR
     assert [mark for mark, *_ in told(look()) if mark.startswith("EPOCH_")] == ["EPOCH_BEGIN", "EPOCH_END"] * 2
 
 
+@pytest.mark.parametrize("at", [(3, 6), (3, 0)])
+def test_a_loop_left_by_break_is_the_end_of_its_run(look: Look, at: tuple[int, int]) -> None:
+    with gpumon.run("net", epochs=10) as run:
+        for epoch in run.epochs():
+            for step in run.steps(range(20)):
+                if (epoch, step) == at:
+                    break
+            if epoch == at[0]:
+                break
+    assert look().runs[0].state is RunState.FINISHED
+
+
 @pytest.mark.parametrize("end", ["dropped", "at exit", "finally", "finish"])
 def test_a_run_without_with_is_stopped_by_an_exception(look: Look, end: str) -> None:
     kept: list[ActiveRun] = []

@@ -36,10 +36,11 @@ def test_a_time_limit_is_a_duration_or_a_date(text: str, expected: float) -> Non
     assert later_time(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "8", "soon", "0h", "-1h", "nanh", "2020-01-01"])
+@pytest.mark.parametrize("text", ["", "0", "8", "nan", "soon", "tomorrow", "0h", "-1h", "nanh", "2020-01-01"])
 def test_invalid_and_past_time_limits_are_errors(text: str) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as error:
         later_time(text, NOW)
+    assert "7d" not in str(error.value)  # 7 days ago for other options
 
 
 def test_a_wrong_limit_is_refused_before_the_command_starts(capsys: pytest.CaptureFixture[str]) -> None:
