@@ -99,14 +99,16 @@ def _processes(loader: Loader) -> str:
 
 
 def _with_workers(training: Training) -> tuple[str, Gain]:
-    """Return the advice to load in worker processes, and its gain: from that of two workers to that of no wait."""
+    """Return the advice to load in worker processes, and its gain: from that of two workers to that of all of them."""
     load = training.wait / training.steps
     compute = max(1e-6, training.trained / training.steps - load)
     workers = min(_MOST_WORKERS, max(2, ceil(load / compute) + 1))
+    if is_known(training.cpus):
+        workers = min(workers, int(training.cpus))
     part = training.trained / training.seconds
     step = load + compute
-    least = max(0.0, 1 - 1.1 * max(compute, load / 2) / step) * part
-    most = load / step * part
+    least = max(0.0, 1 - 1.1 * max(compute, load / min(2, workers)) / step) * part
+    most = (1 - max(compute, load / workers) / step) * part
     return advice.choose(advice.ADD_WORKERS, training.framework, workers=workers), training.saves(
         min(least, 0.8 * most), most
     )

@@ -18,6 +18,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Gain, Subject
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.model.metrics import NEEDS
+from gpumon.model.run import CPUS
 from gpumon.storage.ledger.aggregate import step_summaries
 from gpumon.storage.ledger.records import EpochRow, Record, UsageRow
 from gpumon.storage.ledger.row_keys import OTHER, WHOLE_EPOCH, WHOLE_RUN
@@ -108,6 +109,8 @@ class Training:
     """Memory of the smallest device in bytes; NaN if not known."""
     power_limit: float
     """Sum of the power limits of the devices in watts; NaN if not known."""
+    cpus: float
+    """Number of CPU cores that each rank may use; NaN if not known."""
     loader: Loader
     """How the training loads its batches."""
     planned: int
@@ -238,6 +241,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
         batch=total.batch,
         memory_total=min((device.memory_total for device in record.devices), default=NAN),
         power_limit=sum(device.power_limit for device in record.devices) if record.devices else NAN,
+        cpus=_cpus(record),
         loader=_loader(record),
         planned=record.run.epochs,
         retries=sum(rank.retries for rank in record.ranks) if record.ranks else NAN,
@@ -316,6 +320,14 @@ def _gap(summary: EpochSummary, following: EpochSummary) -> float:
 def _trained(window: Window) -> float:
     summary = window.summary
     return summary.trained if summary.trained > 0 else max(0.0, summary.seconds - sum(window.phases.values()))
+
+
+def _cpus(record: Record) -> float:
+    cpus = record.about.program.get(CPUS)
+    if isinstance(cpus, bool) or not isinstance(cpus, int | float) or not cpus >= 1:
+        return NAN
+    local_ranks = max((rank.local_rank for rank in record.ranks), default=0) + 1
+    return max(1.0, cpus // local_ranks)
 
 
 def _loader(record: Record) -> Loader:

@@ -261,6 +261,10 @@ RUN_FACTS: tuple[Fact, ...] = (
 )
 
 
+CPUS = "cpus"
+"""Name of the fact about the program with the number of CPU cores that it may use."""
+
+
 def exit_text(code: float, number: float) -> str:
     """Return how a command failed, such as `exit code 3` or `ended by SIGKILL`. Empty if no failure was recorded.
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpumon.model.run import (
+    CPUS,
     MAX_NOTES,
     MAX_PARAMETERS,
     NOTE_LENGTH,
@@ -66,7 +67,13 @@ class Program:
     def facts(self) -> dict[str, Parameter]:
         """Return the facts that have been found so far, by name."""
         _ = self.is_settled
-        return {**self._facts, PYTHON: ".".join(map(str, sys.version_info[:3])), **_versions(self._modules)}
+        python = ".".join(map(str, sys.version_info[:3]))
+        return {**self._facts, PYTHON: python, CPUS: usable_cpus(), **_versions(self._modules)}
+
+
+def usable_cpus() -> int:
+    """Return the number of CPU cores on which this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _program: list[Program] = []

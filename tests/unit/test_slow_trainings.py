@@ -309,6 +309,16 @@ class TestWaits:
         assert finding.gain is not None
         assert (finding.gain.low, finding.gain.high) == (pytest.approx(0.48, abs=0.01), pytest.approx(0.6, abs=0.01))
 
+    @pytest.mark.parametrize(("cpus", "gpus", "workers"), [(2, 1, 2), (4, 2, 2), (1, 1, 1), (64, 1, 3)])
+    def test_end_with_at_most_one_worker_per_core_of_a_rank(
+        self, cpus: int, gpus: int, workers: int, tmp_path: Path
+    ) -> None:
+        cores = sql(f"INSERT INTO parameter VALUES ('{RUN}', 1, 'cpus', 0, '{cpus}', 0)")
+        (finding,) = findings_of(record_of(tmp_path, loader(IN_PROCESS), waits("0.6"), cores, gpus=gpus))
+        assert finding.action == advice.choose(advice.ADD_WORKERS, "torch", workers=workers)
+        assert finding.gain is not None
+        assert finding.gain.low <= finding.gain.high
+
     @pytest.mark.parametrize(
         ("cpu", "action"),
         [

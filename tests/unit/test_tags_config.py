@@ -414,12 +414,13 @@ def test_program_facts_exclude_the_command_line(tree: Path) -> None:
         os.sched_yield()
     facts = found.facts()
     assert facts.pop("python")
+    assert facts.pop("cpus") == len(os.sched_getaffinity(0))
     assert facts == {"script": "train.py", "commit": git(tree, "rev-parse", "HEAD"), "dirty": False, "torch": "2.9.1"}
 
 
 @pytest.mark.parametrize("main", [{}, {"__file__": None}])
 def test_interactive_code_has_no_script_and_no_commit(main: Mapping[str, Any]) -> None:
-    assert set(Program(["-c"], main, {}, {}).facts()) == {"python"}
+    assert set(Program(["-c"], main, {}, {}).facts()) == {"python", "cpus"}
 
 
 def test_a_notebook_is_recorded_by_name(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +445,7 @@ def test_an_installed_program_has_no_commit(tree: Path) -> None:
     installed = tree / "env" / "site-packages" / "package"
     installed.mkdir(parents=True)
     found = Program(["train"], {"__file__": str(installed / "train.py")}, {}, os.environ).facts()
-    assert set(found) == {"script", "python"}
+    assert set(found) == {"script", "python", "cpus"}
 
 
 def test_program_facts_are_published_by_the_end_of_the_run(
