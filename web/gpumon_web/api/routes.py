@@ -41,7 +41,10 @@ def add_api(server: FastAPI, data: ApiData, send: Sender, cookie: str) -> None:
 
     @server.get(f"{V1}status", dependencies=checks, **_about("status", "GPUs, processes and runs now"))
     async def status(request: Request, query: NoParameters) -> Response:
-        """The object that `gpumon status --json` prints, of the newest sample: docs/reference/json.md has its keys."""
+        """The object of `gpumon status --json` for the newest sample; docs/reference/json.md has its keys.
+
+        Its findings about running runs also come from the ledger, which the command does not read.
+        """
         return await send(request, partial(now.status, data), "this")
 
     @server.get(f"{V1}findings", dependencies=checks, **_about("findings", "What needs attention now"))
