@@ -101,6 +101,7 @@ def test_every_page_works_below_a_path_whether_the_proxy_names_it_or_not(
         assert urlsplit(address).path == f"{PREFIX}/api/run.csv"
         page.reload()
         expect(page.locator("#page-run h1")).to_have_text("resnet50")
+        expect(page.locator("#page-run .plot[data-drawn]")).to_be_visible()
         page.get_by_role("button", name="Explore").click()
         expect(page.locator("dialog .main-svg").first).to_be_visible()
         page = visitor.open("#/compare?runs=sim-0-0,sim-1-0")
