@@ -35,7 +35,10 @@ class Limit:
 
 
 def _amount(difference: Difference, in_points: bool) -> float:
-    """Return the difference of ratios, or else the share of the baseline; NaN if unknown or the baseline is 0."""
+    """Return a difference of ratios as it is, and any other as a share of the baseline.
+
+    NaN if it is unknown, or a share of a baseline that is 0.
+    """
     return difference.value if in_points else difference.share
 
 
@@ -50,7 +53,7 @@ def parse_limit(text: str) -> Limit:
         raise UsageError(f"no such measure: '{key}'. Measures: {', '.join(known)}")
     is_upper = operator == ">"
     if (sign == "-") == is_upper and float(number):
-        raise UsageError(f"'{text}' would fail for runs that are better and worse: {_EXAMPLE}")
+        raise UsageError(f"'{text}' would fail for better runs as well as for worse ones: {_EXAMPLE}")
     if not is_upper and float(number) >= 100:
         raise UsageError(f"'{text}' can never fail: nothing decreases by more than 100 %")
     return Limit(text.strip(), key, is_upper, float(f"{sign}{number}") / 100)

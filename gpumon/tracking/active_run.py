@@ -285,7 +285,10 @@ class ActiveRun(RunTags):
         self.end(error)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate `function` so that each call is a separate run. This run is withdrawn."""
+        """Decorate `function` so that each call is a separate run.
+
+        The run of this object itself is withdrawn, as if it had never begun.
+        """
         self._board.close(withdrawn=True)
 
         @wraps(function)

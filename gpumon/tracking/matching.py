@@ -351,7 +351,7 @@ def _only_others(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
 
 
 def _is_unproven(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
-    """Whether all processes on the device are known to belong to other users."""
+    """Return whether no listed process on the device supports the claim: each one belongs to another user."""
     listed = [process for process in processes if process.uuid == uuid]
     return all(process.user not in ("", claim.user) and process.pid != claim.pid for process in listed)
 

@@ -93,7 +93,7 @@ def is_present(card: Card, root: str = "") -> bool:
 def unique_id(card: Card) -> str:
     """Return the serial number that the driver reports as 16 hexadecimal digits; empty if there is none.
 
-    ROCm calls the card `GPU-` and this number.
+    ROCm's name of the card is `GPU-` followed by this number.
     """
     text = read_text(f"{card.folder}/unique_id").lower().removeprefix("0x")
     return text.zfill(16) if _UNIQUE_ID.fullmatch(text) and int(text, 16) else ""

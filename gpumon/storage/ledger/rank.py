@@ -348,7 +348,7 @@ class RankRecorder:
             })  # fmt: skip
 
     def _epoch_rows(self, horizon: int) -> Iterator[LedgerRow]:
-        """Yield the rows for epochs, time outside epochs, rows of steps, usage in the whole run, and marks."""
+        """Yield the rows for epochs, for time outside epochs, for steps, for usage in the whole run, and for marks."""
         key, timeline = self.run.key, self.timeline
         yield from self._ended_rows
         self._ended_rows = []

@@ -1,4 +1,7 @@
-"""The table of events, from the log and from the frames since the view started, and the preview of one of them."""
+"""The table of events, and the preview of one event.
+
+The events come from the log, and from the frames since the view started.
+"""
 
 from __future__ import annotations
 
