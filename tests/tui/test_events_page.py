@@ -33,6 +33,7 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import EventPreview, EventTable
 from tests.crossed import crossed
 from tests.instructions import instructions
+from tests.programs import until
 from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter
 from tests.tui.screen import play, text
 
@@ -222,6 +223,23 @@ def test_log_of_a_new_daemon_is_read_at_once() -> None:
 
     feed = FakeFeed(source="nvml", label="")
     play(feed, (120, 40), script, read_events=lambda path: logs[0])
+
+
+def test_unchanged_log_is_the_same_object() -> None:
+    """Its rows, thousands perhaps, are not built and drawn again."""
+    queries, path = BackgroundQueries(), "history.db"
+    answers = iter([[*LOG], [replace(event) for event in LOG], [replace(event) for event in LOG[1:]]])
+    history = EventHistory(queries, lambda _: next(answers))
+
+    def read() -> Sequence[LoggedEvent] | None:
+        queries.expire(("events", path))
+        history.logged(path)
+        until(lambda: queries.is_idle)
+        return queries.cached(("events", path)).result
+
+    first = read()
+    assert read() is first
+    assert read() == LOG[1:]
 
 
 def test_old_log_says_nothing_about_now() -> None:

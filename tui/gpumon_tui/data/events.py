@@ -155,7 +155,13 @@ class EventHistory:
             self._has_new_writer = False
             self.queries.expire(key)
         interval = _READ_SOON if monotonic() < self._read_soon_until else _READ_EVERY
-        return self.queries.get(key, lambda: read(path), interval)
+        previous = self.queries.cached(key).result
+
+        def read_again() -> Sequence[LoggedEvent]:
+            logged = read(path)
+            return previous if previous == logged else logged  # its rows are then not built and drawn again
+
+        return self.queries.get(key, read_again, interval)
 
     @property
     def can_read(self) -> bool:
