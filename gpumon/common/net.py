@@ -81,7 +81,7 @@ def _new_token(file: str) -> str:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         why = error.strerror or error
-        raise GpumonError(f"cannot keep the token in {file}: {why}; pass another --state-dir") from error
+        raise GpumonError(f"cannot store the token in {file}: {why}; pass another --state-dir") from error
     with os.fdopen(fd, "w", encoding="ascii") as opened:
         opened.write(token + "\n")
     return token

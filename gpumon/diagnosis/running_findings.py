@@ -16,7 +16,7 @@ from gpumon.storage.ledger.reader import Ledgers
 NEWEST_EPOCHS = 200
 """Number of epochs that are read of a run, so that reading a run of thousands of epochs does not take seconds."""
 _JUDGED_BY_EPOCHS = frozenset(("input_bound", "mostly_idle", "throttled"))
-"""Kinds of findings by shares of time. The epochs of a run tell their cause, which a frame cannot."""
+"""Kinds of findings by shares of time. Their cause is known from the epochs of a run, not from a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ def read_findings(ledgers: Ledgers, runs: Iterable[str], now: float) -> dict[str
 
 
 def add_recorded(live: Iterable[Finding], recorded: Mapping[str, RecordedFindings]) -> list[Finding]:
-    """Return the findings about the newest frame, and those by the ledger that a frame does not show, ranked.
+    """Return the findings in `live`, which are about the newest frame, and further ones in `recorded`, ranked.
 
-    Where the ledger has judged the epochs of a run, its findings about waits and idle times replace those of the frame.
+    If the epochs of a run were judged, the findings about waits and idle times in `recorded` replace those in `live`.
     """
     judged = {run for run, of_run in recorded.items() if of_run.is_judged}
     kept = [finding for finding in live if finding.subject.id not in judged or finding.kind not in _JUDGED_BY_EPOCHS]

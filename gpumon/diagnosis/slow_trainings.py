@@ -99,7 +99,7 @@ def _processes(loader: Loader) -> str:
 
 
 def _with_workers(training: Training) -> tuple[str, Gain]:
-    """Return the advice to load in worker processes, and its gain: from that of two workers to that of all of them."""
+    """Return the advice to load in worker processes, and its gain: from the gain with two workers to that with all."""
     load = training.wait / training.steps
     compute = max(1e-6, training.trained / training.steps - load)
     workers = min(_MOST_WORKERS, max(2, ceil(load / compute) + 1))

@@ -63,9 +63,9 @@ _GPU_CALLS = (".item()", ".cpu()", ".tolist()", ".numpy()", "synchronize(", '.to
 _WAITING_CALLS = {
     ("multiprocessing/queues.py", "put"): "Queue.put", ("multiprocessing/queues.py", "get"): "Queue.get",
     ("queue.py", "put"): "Queue.put", ("queue.py", "get"): "Queue.get",
-    ("threading.py", "join"): "Thread.join", ("threading.py", "wait"): "a wait of threading",
+    ("threading.py", "join"): "Thread.join", ("threading.py", "wait"): "a threading wait",
     ("threading.py", "acquire"): "a lock", ("multiprocessing/process.py", "join"): "Process.join",
-    ("multiprocessing/synchronize.py", "wait"): "a wait of multiprocessing",
+    ("multiprocessing/synchronize.py", "wait"): "a multiprocessing wait",
     ("subprocess.py", "wait"): "Popen.wait", ("subprocess.py", "communicate"): "Popen.communicate",
     ("concurrent/futures/_base.py", "result"): "Future.result", ("socket.py", "readinto"): "a read from the network",
     ("selectors.py", "select"): "a wait for input", ("ssl.py", "read"): "a read from the network",

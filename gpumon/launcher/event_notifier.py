@@ -127,8 +127,8 @@ class EventNotifier:
 
         Raises GpumonError if sending fails; a later call tries again.
 
-        `frame`: the newest frame; None if no daemon samples. Logged events from before the first start are not sent;
-        what is still true then is: a stalled run, a used cap.
+        `frame`: the newest frame; None if no daemon samples. Logged events from before the first start are not sent,
+        but present conditions are: a stalled run, a used cap.
         `findings`: findings about the runs in the frame to send, at most one of a kind per run.
         `caps`: the caps that apply to the user.
         """

@@ -114,7 +114,7 @@ XIDS: tuple[Xid, ...] = (
     Xid(136, "an NVLink connection could not be set up", "critical", _NVLINK),
     Xid(137, "an application made an illegal access to the memory of another GPU over NVLink", "info",
         _SANITIZE),
-    Xid(140, "an uncorrectable memory error that the driver could not mark", "critical", _RESET),
+    Xid(140, "an uncorrectable memory error; the driver could not mark the faulty memory", "critical", _RESET),
     Xid(141, "a fast path of CUDA failed; a single error needs no action", "info", ""),
     Xid(143, "the GPU could not be initialized", "critical", _RESET),
     *(Xid(code, _LINK, "warning", f"{_CATALOG}; if the error returns: {{reset}}; {{other_end}}")

@@ -355,9 +355,10 @@ class _BlockDecoder:
     def _entities(
         self, name: str, table: Table, logged: Sequence[int], list_indexes: Sequence[int]
     ) -> list[list[tuple[int, tuple[Any, ...]]]]:
-        """Return the entities in each frame, as pairs of the index in the table `name` and the values.
+        """Return for each frame its entities as pairs: the index of the entity in the table `name`, and its values.
 
-        `logged`: number of logged metrics of each entity. `list_indexes`: index of the list of entities of each frame.
+        `logged`: for each entity, its number of logged metrics. `list_indexes`: for each frame, the index of its list
+        of entities.
         """
         assert isinstance(self._lists, dict)
         lists = entity_lists(self._lists.get(name), len(logged))

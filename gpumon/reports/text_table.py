@@ -132,7 +132,8 @@ class Table:
 def wrapped(parts: Iterable[str], width: int, separator: str = SEPARATOR) -> Iterator[str]:
     """Yield the parts of a line, joined by `separator` and wrapped to `width` columns (0: not wrapped).
 
-    Lines are broken between parts if possible, else between words. A word may be longer than a line.
+    Lines are broken between parts if possible, else between words. Words are never broken, so a line with a
+    long word can be wider than `width`.
     """
     line = ""
     for part in parts:

@@ -624,7 +624,7 @@ def test_all_parts_show_one_window() -> None:
             assert len(said) == 2, "the strips, and the ranks of a run"
             assert len(set(said)) == 1, said
         assert said[0] == "1 min"
-        assert "no shorter window here" in text(app)[-1]
+        assert "shortest window here" in text(app)[-1]
         app.view.chart_time.length = 10  # as on the chart
         await pilot.press("2", "1")
         assert app.view.window == 10

@@ -136,7 +136,7 @@ def test_a_window_is_asked_for_by_two_of_length_begin_and_end(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ((None, None, None), "pass a length"),
+        ((None, None, None), "pass length"),
         (("1h", "2h", "1h"), "pass only two of"),
         ((0, None, None), "is empty"),
         ((None, "1h", "2h"), "is empty"),

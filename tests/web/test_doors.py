@@ -425,7 +425,7 @@ def test_a_token_that_cannot_be_kept_names_the_option_for_another_place(tmp_path
     (tmp_path / "link").symlink_to(tmp_path)
     done = gpumon("web", "--port", "0", "--state-dir", tmp_path / "link", env=environment(tmp_path))
     assert done.returncode == 1
-    said = f"cannot keep the token in {tmp_path}/link: is not a directory; pass another --state-dir"
+    said = f"cannot store the token in {tmp_path}/link: is not a directory; pass another --state-dir"
     assert done.stderr == f"gpumon: {said}\n"
 
 

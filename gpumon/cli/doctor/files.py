@@ -45,7 +45,9 @@ _MOVED_ASIDE = "restart the daemon, which moves it aside and creates a new one"
 
 
 def running_daemon(places: Places) -> tuple[RunningDaemon | None, str]:
-    """Return the daemon that commands of this user read and an empty string, or None and the reason."""
+    """Return a pair: the daemon whose data the commands of this user read, and an empty string;
+    or None, and the reason why there is none.
+    """
     try:
         return find_daemon(places), ""
     except GpumonError as error:

@@ -138,7 +138,7 @@ def resolve_window(length: str | float | None, begin: Moment | None, end: Moment
     if length is not None and begin is not None and end is not None:
         raise UsageError("pass only two of length, begin and end")
     if length is None and begin is None:
-        raise UsageError("pass a length such as '7d', or a begin")
+        raise UsageError("pass length, such as '7d', or begin")
     until = now if end is None else point_in_time(end, now)
     if begin is None:
         assert length is not None

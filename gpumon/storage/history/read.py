@@ -36,7 +36,8 @@ def open_file(path: str, *, any_thread: bool = False, timeout: float | None = No
     if version not in (0, VERSION):
         connection.close()
         raise OtherVersion(
-            f"{path} has format {version}, but this gpumon reads format {VERSION}: use the version of its daemon"
+            f"{path} has format {version}, but this gpumon reads format {VERSION}: "
+            "use the gpumon version of the daemon that writes it"
         )
     return OpenFile(connection, version == VERSION)
 

@@ -105,9 +105,10 @@ def _covered_ranges(lines: Iterable[Line], step: int) -> list[tuple[int, int]]:
 
 
 def _partial_cell(lines: Sequence[Line], number: int, begin: float, end: float) -> WindowSum:
-    """Return the sum of a coarse cell from `begin` to `end` (s since 1970).
+    """Return the sum of the part of a coarse cell from `begin` to `end` (s since 1970).
 
-    Data that is missing in finer cells is assumed to be spread evenly over the rest of the cell.
+    Finer cells are used where they exist. What they lack of the sum of the coarse cell is assumed to be spread evenly
+    over the time without finer data.
     """
     *finer, line = lines
     own = _whole_cells(line, number, number + 1)

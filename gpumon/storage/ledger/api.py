@@ -275,7 +275,7 @@ class PastLedger:
         """
         from gpumon.storage.ledger.reader import resolve_run
 
-        _check("run", wanted, isinstance(wanted, str), "an id or a name, such as 'last'")
+        _check("run", wanted, isinstance(wanted, str), "an id, a name, or 'last' for the newest run")
         ledger, run = resolve_run(self._ledgers, wanted, time.time())
         return _run(ledger, ledger.summary(run))
 

@@ -162,6 +162,7 @@ def _open(path: str) -> sqlite3.Connection:
     if version != VERSION:
         db.close()
         raise GpumonError(
-            f"{path} has format {version}, but this gpumon writes format {VERSION}: use the version of its daemon"
+            f"{path} has format {version}, but this gpumon writes format {VERSION}: "
+            "use the gpumon version of the daemon that writes it"
         )
     return db

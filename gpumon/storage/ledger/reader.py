@@ -586,7 +586,8 @@ def _open_file(path: str) -> sqlite3.Connection:
     if version == 0:
         raise NotBegunError(NOTHING)  # a daemon is just creating the file
     raise GpumonError(
-        f"{path} has format {version}, but this gpumon reads format {VERSION}: use the version of its daemon"
+        f"{path} has format {version}, but this gpumon reads format {VERSION}: "
+        "use the gpumon version of the daemon that writes it"
     )
 
 

@@ -209,7 +209,10 @@ def phases_below(spans: Sequence[Span], grid: Grid, now: float) -> Line:
 
 
 def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
-    """Return starts and ends without overlaps; the ranks of a run validate at the same time."""
+    """Return the starts and ends of the spans, with overlapping spans merged.
+
+    Spans overlap because the ranks of a run enter a phase at the same time.
+    """
     merged: list[tuple[float, float]] = []
     for begin, end, _ in sorted(spans):
         if merged and begin <= merged[-1][1]:

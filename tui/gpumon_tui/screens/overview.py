@@ -118,7 +118,7 @@ class OverviewPage(TerminalPage):
     def action_zoom(self, step: int) -> None:
         """Show a shorter or longer window in all parts."""
         if step < 0 and self.view.overview_window == MIN_OVERVIEW_WINDOW:
-            self.view.show_message("no shorter window here: the chart has some")
+            self.view.show_message("this is the shortest window here: the chart page has shorter ones")
         else:
             self.view.zoom(step, MIN_OVERVIEW_WINDOW)
         self.post_message(self.Changed())

@@ -336,7 +336,10 @@ def gpu_of(row: EventRow, view: View) -> str:
 
 
 class EventPreview(Lines):
-    """Charts are updated only when another event is selected or time advances within the window."""
+    """Text and charts of the selected event.
+
+    They are drawn again only if another event is selected, or while the charts' time range still reaches the present.
+    """
 
     def __init__(self, view: View) -> None:
         super().__init__(view, id="event-preview")

@@ -170,7 +170,7 @@ def aria(**values: str) -> dict[str, Any]:
 def check_kind(kind: str) -> str:
     """Return `kind`. Raises ValueError if the scripts cannot show it."""
     if kind not in KINDS:
-        raise ValueError(f"no kind {kind!r} of values: one of {', '.join(sorted(KINDS))}")
+        raise ValueError(f"unknown kind of values {kind!r}: must be one of {', '.join(sorted(KINDS))}")
     return kind
 
 

@@ -55,7 +55,10 @@ def run_state(state: str) -> Cells:
 
 
 def origin_tag(label: str, others: Iterable[str]) -> Cells | None:
-    """Create the tag of a run's origin (real, simulated, replayed) by its label; None if all `others` have the same."""
+    """Return the tag that shows a run's origin (real, simulated, replayed).
+
+    `label`: begins with the origin. Return None if all `others`, the labels of the other runs, have the same origin.
+    """
     kind = _kind(label)
     return None if all(_kind(other) == kind for other in others) else tag(kind or "real GPUs")
 

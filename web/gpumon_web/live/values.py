@@ -169,7 +169,9 @@ class PageViews(ABC):
         """Return the values common to all pages: for their head and for navigation."""
 
     def is_quick(self, boot: str, since: int) -> bool:
-        """Whether `answer` takes a few milliseconds for a viewer that has seen frame `since` of `boot`.
+        """Whether `answer` takes a few milliseconds for a viewer.
+
+        `since`: number of the last frame that the viewer has seen. `boot`: the numbering of frames that it belongs to.
 
         It takes longer for the first answer of a page, after a pause without viewers, and while frames are being read.
         """
@@ -185,7 +187,7 @@ class PageViews(ABC):
         return answer
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
-        """Return the changes for a viewer of `page` that has seen frame `since` of `boot`."""
+        """Return what changed for a viewer of `page`. See `is_quick` for the other arguments."""
         feed = self._paged
         with feed.lock:
             feed.refresh()

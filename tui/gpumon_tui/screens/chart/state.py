@@ -168,7 +168,7 @@ class ChartState:
         return min(floor(now / interval + 1e-6) * interval, self.grid.end)
 
     def metrics(self) -> list[Metric]:
-        """Return the metrics of the table for which the subject has values."""
+        """Return the metrics for which the subject has values, and the one that is shown, in panel order."""
         view, subject = self.view, self.view.subject
         scope = Scope.HOST if subject == HOST else Scope.GPU
         available = [
