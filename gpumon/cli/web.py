@@ -271,7 +271,7 @@ def _make_state_dir(places: Places) -> None:
         make_private_dir(places.state, places.uid)
     except OSError as error:
         reason = error.strerror or error
-        raise GpumonError(f"cannot keep the token in {places.state}: {reason}; pass another --state-dir") from error
+        raise GpumonError(f"cannot store the token in {places.state}: {reason}; pass another --state-dir") from error
 
 
 def _people(places: Places, way: str) -> People:
